@@ -305,11 +305,11 @@ def measure(torch, ms, name, log, steps):
 
 @contextlib.contextmanager
 def _said_of_fallbacks():
-    from mindtorch.core import devices
-    before = dict(devices.FALLBACKS)
+    from mindtorch.core import device_dispatch
+    before = dict(device_dispatch.FALLBACKS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield lambda: {k[1]: n - before.get(k, 0) for k, n in devices.FALLBACKS.items() if n > before.get(k, 0)}
+        yield lambda: {k[1]: n - before.get(k, 0) for k, n in device_dispatch.FALLBACKS.items() if n > before.get(k, 0)}
 
 
 def _row(counts):

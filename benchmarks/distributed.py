@@ -167,7 +167,7 @@ def measure(world, sides, rounds, overlap):
             side.end()
     return {"world": world,
             "ops": [{"op": op, "bytes": nbytes, **{s: {"us": statistics.median(c["us"]), "sent": c["sent"], "bound": c["bound"]}
-                                                  for s, c in by_side.items()}} for (op, nbytes), by_side in cells.items()],
+                                                   for s, c in by_side.items()}} for (op, nbytes), by_side in cells.items()],
             "overlap": {s: {k: statistics.median(v) * 1e3 for k, v in d.items()} for s, d in steps.items()}}
 
 

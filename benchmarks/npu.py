@@ -49,15 +49,15 @@ def ops():
     linear = torch.nn.functional.linear
     x, y, w = (torch.ones(8, 8, device="npu") for _ in range(3))
     b = torch.ones(8, device="npu")
-    p, q, v, c = x._h, y._h, w._h, b._h
+    p, q, v, c = x._handle, y._handle, w._handle, b._handle
     add, relu, total, product, multiply = P.Add(), P.ReLU(), P.ReduceSum(), P.MatMul(transpose_b=True), P.Mul()
     cases = {"add": (lambda: x + y, lambda: add(p, q)), "mul": (lambda: x * y, lambda: multiply(p, q)),
              "relu": (lambda: torch.relu(x), lambda: relu(p)), "sum": (lambda: x.sum(), lambda: total(p)),
              "linear": (lambda: linear(x, w, b), lambda: add(product(p, v), c)), "view": (lambda: x.view(64), lambda: p.view(64))}
     found = _least({(name, i): f for name, pair in cases.items() for i, f in enumerate(pair)})
-    from mindtorch.core import devices
-    if devices.FALLBACKS:
-        print("host fallbacks: " + ", ".join(name for _, name in devices.FALLBACKS))
+    from mindtorch.core import device_dispatch
+    if device_dispatch.FALLBACKS:
+        print("host fallbacks: " + ", ".join(name for _, name in device_dispatch.FALLBACKS))
     return {name: (found[name, 0], found[name, 1]) for name in cases}
 
 

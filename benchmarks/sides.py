@@ -111,7 +111,7 @@ def worker(side, model, warm="3"):
     step = build(side, model)
     losses, walls, cpus = zip(*[_timed(step) for _ in range(int(warm))])
     print(json.dumps({"losses": losses, "first": {"wall": walls, "cpu": cpus}, "memory": peak_memory(), "imported": imported,
-                      "start": time.perf_counter() - start}), flush=True)
+          "start": time.perf_counter() - start}), flush=True)
     for line in sys.stdin:
         _, walls, cpus = zip(*[_timed(step) for _ in range(int(line))])
         print(json.dumps({"wall": walls, "cpu": cpus, "memory": peak_memory()}), flush=True)

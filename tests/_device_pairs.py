@@ -3,7 +3,7 @@ fails on CPU fallbacks."""
 import numpy as np
 
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 F32, F64, I64, I32, BOOL, F16, BF16 = mt.float32, mt.float64, mt.int64, mt.int32, mt.bool, mt.float16, mt.bfloat16
 ALL = (F32, F64, I64, I32, mt.uint8, BOOL, F16, BF16)
@@ -33,7 +33,7 @@ def both(npu, f, shapes, dtype, *, exact=True, allowed=()):
     """Runs f(mover, *tensors) on both devices and compares results and gradients; mover(t) moves
     `t` to the device."""
     results = []
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     for where in ("cpu", npu):
         xs = [made(k, s, dtype).to(where) for k, s in enumerate(shapes)]
         grads = dtype.is_floating_point
@@ -60,10 +60,10 @@ def both(npu, f, shapes, dtype, *, exact=True, allowed=()):
                 np.testing.assert_array_equal(a, b)
             else:
                 np.testing.assert_allclose(a, b, **{F16: _HALF, BF16: _HALF, F64: {"rtol": 1e-12, "atol": 1e-12}}.get(dtype, {"rtol": 1e-5, "atol": 1e-5}))
-    new = {k for k, v in devices.FALLBACKS.items() if v != before.get(k, 0)} - {("npu", n) for n in allowed}
+    new = {k for k, v in device_dispatch.FALLBACKS.items() if v != before.get(k, 0)} - {("npu", n) for n in allowed}
     assert not new, new
 
 
 #: Primitives of other families, which may or may not have kernels.
 ELSEWHERE = {"cast", "mul", "sum", "sum_to", "neg", "copies", "clone_format", "to_copy_format", "full", "full_like", "zeros_like", "fill", "new_full", "add",
-              "masked_select", "masked_select_backward", "masked_fill", "copy", "empty_like", "sum_to_size", "clone", "to_copy"}
+             "masked_select", "masked_select_backward", "masked_fill", "copy", "empty_like", "sum_to_size", "clone", "to_copy"}

@@ -3,7 +3,7 @@ without graph breaks."""
 import numpy as np
 
 import mindtorch.torch as mt
-from mindtorch.core import lazy
+from mindtorch.core import replay
 
 CALLS = 4
 
@@ -79,11 +79,11 @@ def run(case, device, grads):
         mt.manual_seed(seed)
         want = step(*_inputs(case, seed, device, grads))
         xs = _inputs(case, seed, device, grads)
-        before, runs = lazy.breaks.copy(), lazy.counters["graph_runs"]
+        before, runs = replay.breaks.copy(), replay.counters["graph_runs"]
         mt.manual_seed(seed)
         got = compiled(*xs)
-        reasons += (lazy.breaks - before).keys()
-        if seed > 1 and lazy.counters["graph_runs"] == runs:
+        reasons += (replay.breaks - before).keys()
+        if seed > 1 and replay.counters["graph_runs"] == runs:
             reasons.append("no graph has run")
         assert len(want) == len(got)
         for a, b in zip(want, got):

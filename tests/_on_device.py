@@ -30,12 +30,12 @@ def configure(config):
     if not name:
         return
     from mindtorch.backend.mindspore.npu import Npu
-    from mindtorch.core import accelerator, devices, rng
-    if name not in devices.DEVICES:
+    from mindtorch.core import backend_autoload, device_dispatch, rng
+    if name not in device_dispatch.DEVICES:
         if name != "npu":
             raise pytest.UsageError(f"--device {name}: the tests know npu")
-        accelerator.start(Npu("CPU"))
-    devices.fallback.policy = "silent"
+        backend_autoload.register_device(Npu("CPU"))
+    device_dispatch.fallback.policy = "silent"
     rng.policy.host = True
 
 

@@ -160,7 +160,7 @@ def _plant(fault):
     earlier one."""
     def plant(model):
         from mindtorch.backend.kernels import TABLES
-        from mindtorch.core import devices
+        from mindtorch.core import device_dispatch
         table = TABLES["npu"]
         for name, _ in KERNELS.values():
             table[name] = getattr(table[name], "instead_of", table[name])
@@ -168,7 +168,7 @@ def _plant(fault):
             name, instead = KERNELS[fault]
             kernel = functools.update_wrapper(functools.partial(instead, table[name]), table[name])
             kernel.instead_of, table[name] = table[name], kernel
-        devices._WAYS["npu"].clear()  # drop cached kernel lookups
+        device_dispatch._KERNEL_CACHE["npu"].clear()  # drop cached kernel lookups
     return plant
 
 

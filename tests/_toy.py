@@ -43,13 +43,13 @@ class Toy(Device):
         a = handle._open()
         return a.shape, a.dtype, tuple(s // a.itemsize for s in a.strides)
 
-    def view(self, handle, sizes, strides, offset, stype):
+    def view(self, handle, sizes, strides, offset, np_dtype):
         a = handle._open()
         root = a
         while root.base is not None:
             root = root.base
-        start = (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) + offset * stype.itemsize
-        return Handle(np.ndarray(sizes, stype, root, start, [s * stype.itemsize for s in strides]))
+        start = (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) + offset * np_dtype.itemsize
+        return Handle(np.ndarray(sizes, np_dtype, root, start, [s * np_dtype.itemsize for s in strides]))
 
     def write(self, handle, value):
         handle._open()[...] = value._open()

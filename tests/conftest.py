@@ -139,18 +139,18 @@ def npu():
     """
     import mindtorch.torch as mt
     from mindtorch.backend.mindspore.npu import Npu
-    from mindtorch.core import accelerator, devices
-    if devices.DEVICES.get("npu") is not None:
+    from mindtorch.core import backend_autoload, device_dispatch
+    if device_dispatch.DEVICES.get("npu") is not None:
         yield mt.device("npu", 0)
         return
-    device, before = Npu("CPU"), devices.fallback.policy
-    accelerator.start(device)
-    devices.fallback.policy = "silent"
+    device, before = Npu("CPU"), device_dispatch.fallback.policy
+    backend_autoload.register_device(device)
+    device_dispatch.fallback.policy = "silent"
     try:
         yield mt.device("npu", 0)
     finally:
-        devices.fallback.policy = before
-        accelerator.stop(device)
+        device_dispatch.fallback.policy = before
+        backend_autoload.unregister_device(device)
 
 
 @pytest.fixture

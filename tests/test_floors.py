@@ -17,7 +17,7 @@ TOUCH_MINDSPORE = {"backend", "tools"}
 
 
 def floor(module):
-    """Returns the layer of a mindtorch module: 'core' for mindtorch.core.tape; None outside the
+    """Returns the layer of a mindtorch module: 'core' for mindtorch.core.primitives; None outside the
     layers."""
     parts = module.split(".")
     return parts[1] if parts[0] == "mindtorch" and len(parts) > 1 and parts[1] in FLOORS else None
@@ -123,7 +123,7 @@ def test_import_cycles_are_detected():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     graph = import_graph("core")
-    assert "mindtorch.core.tensor" in graph["mindtorch.core.tape"] and "mindtorch.core.promote" in graph["mindtorch.core.alias"]
+    assert "mindtorch.core.tensor" in graph["mindtorch.core.primitives"] and "mindtorch.core.type_promotion" in graph["mindtorch.core.inplace"]
 
 
 def test_root_package_imports_no_layer():
@@ -138,22 +138,22 @@ def test_root_package_imports_no_layer():
 
 
 @pytest.mark.parametrize("source, module, count", [
-    ("from mindtorch.ops.basic import add", "mindtorch.core.tape", 1),
+    ("from mindtorch.ops.basic import add", "mindtorch.core.primitives", 1),
     ("from mindtorch import torch", "mindtorch.ops.basic", 1),
-    ("def f():\n    import mindtorch.torch.nn", "mindtorch.core.tape", 1),
+    ("def f():\n    import mindtorch.torch.nn", "mindtorch.core.primitives", 1),
     ("from mindtorch.tools import scan", "mindtorch.torch.nn", 1),
-    ("from ..ops import basic", "mindtorch.core.tape", 1),
-    ("from . import tensor", "mindtorch.core.tape", 0),
+    ("from ..ops import basic", "mindtorch.core.primitives", 1),
+    ("from . import tensor", "mindtorch.core.primitives", 0),
     ("from mindtorch.core import tensor", "mindtorch.ops.basic", 0),
     ("from mindtorch.backend.cpu import _twister", "mindtorch.ops.basic", 1),
-    ("from mindtorch.core.tape import _record", "mindtorch.ops.basic", 1),
-    ("from mindtorch.backend.cpu import _twister", "mindtorch.backend.cpu.rng", 0),
-    ("import mindspore as ms", "mindtorch.core.tape", 1),
+    ("from mindtorch.core.primitives import _record", "mindtorch.ops.basic", 1),
+    ("from mindtorch.backend.cpu import _twister", "mindtorch.backend.cpu.random", 0),
+    ("import mindspore as ms", "mindtorch.core.primitives", 1),
     ("from mindspore import ops", "mindtorch.backend.cpu.heavy", 0),
     ("from mindspore import _c_expression", "mindtorch.backend.mindspore.private", 0),
     ("from mindspore import _c_expression", "mindtorch.tools.scan", 1),
     ("import torch.nn", "mindtorch.tools.scan", 0),
-    ("import torch.nn", "mindtorch.core.tape", 1),
+    ("import torch.nn", "mindtorch.core.primitives", 1),
     ("from torch import nn", "mindtorch.torch.nn", 1),
     ("from . import torch", "mindtorch.backend.cpu.heavy", 0),
 ])
@@ -177,7 +177,7 @@ def host_bound(source):
             for name in names:
                 if name.split(".")[0] == "numpy" or name.startswith(("mindtorch.backend.cpu", "mindtorch.backend.native")):
                     found.append(f"line {node.lineno}: imports {name}")
-        elif isinstance(node, ast.Attribute) and node.attr == "_a":
+        elif isinstance(node, ast.Attribute) and node.attr == "_array":
             found.append(f"line {node.lineno}: reads _a")
     return found
 
@@ -196,8 +196,8 @@ def test_ops_are_device_neutral():
 
 @pytest.mark.parametrize("source, count", [
     ("import numpy as np", 1), ("from numpy import ndarray", 1), ("from mindtorch.backend.cpu import heavy", 1),
-    ("from mindtorch.backend.native import pool", 1), ("def f(x):\n    return x._a.shape", 1), ("x._a = 1", 1),
-    ("from mindtorch.core.tape import primitive", 0), ("def f(x):\n    return x._sizes", 0), ("from mindtorch.backend import errors", 0),
+    ("from mindtorch.backend.native import pool", 1), ("def f(x):\n    return x._array.shape", 1), ("x._array = 1", 1),
+    ("from mindtorch.core.primitives import primitive", 0), ("def f(x):\n    return x._sizes", 0), ("from mindtorch.backend import errors", 0),
 ])
 def test_neutrality_lint_detects_violations(source, count):
     assert len(host_bound(source)) == count
@@ -239,9 +239,9 @@ def test_interception_lint_detects_violations(source, count):
 
 
 # Interfaces: the modules against which a device, a kernel, an op or a layer is written.
-INTERFACES = """core/alias core/device core/devices core/dispatch core/dtypes core/engine core/fitting core/foreign core/grad_mode core/host_data core/layout
-core/meta core/native core/numbers core/promote core/records core/sparse core/stamp core/table core/tape core/values core/variadic backend/device
-backend/errors backend/kernels backend/owned backend/sizes backend/strides backend/meta/arrays backend/cpu/half backend/cpu/host backend/cpu/memory
+INTERFACES = """core/inplace core/device core/device_dispatch core/dispatch core/dtypes core/engine core/validate_grad core/error_messages core/grad_mode core/from_data core/stride_rules
+core/meta core/mindspore_grad core/scalars core/type_promotion core/op_schema core/sparse core/codegen core/op_registry core/primitives core/sync core/tensor_list_primitive backend/device
+backend/errors backend/kernels backend/secure_files backend/sizes backend/strides backend/meta/arrays backend/cpu/half backend/cpu/host backend/cpu/memory
 backend/cpu/pointwise""".split()
 
 

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.core import stamp, tape
-from mindtorch.core.table import TABLE
+from mindtorch.core import codegen, primitives
+from mindtorch.core.op_registry import OPS
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def counts(tmp_path_factory):
 def test_wrappers_are_not_compiled_one_by_one(counts):
     """About 1,200 wrappers share about 240 templates."""
     assert counts["compiled"] < 300, counts
-    assert len(TABLE) + len(tape.PRIMITIVES) > 1000
+    assert len(OPS) + len(primitives.PRIMITIVES) > 1000
 
 
 def test_import_rarely_calls_inspect_signature(counts):
@@ -94,19 +94,19 @@ signed.__signature__ = inspect.signature(lambda x, *, y=2: None)
 @pytest.mark.parametrize("f", [plain, wrapping, signed, functools.wraps(signed)(lambda *a: None), functools.partial(plain, 1, d=3), dict.fromkeys, pow,
                                torch.nn.Linear, lambda: 0, lambda a, /, b: 0])
 def test_parameters_match_inspect(f):
-    assert [tuple(p) for p in stamp.parameters(f)] == as_inspect_has_it(f)
+    assert [tuple(p) for p in codegen.parameters(f)] == as_inspect_has_it(f)
 
 
 def test_parameters_of_all_ops_match_inspect():
-    for o in TABLE.values():
+    for o in OPS.values():
         for f in (o.body, o.fn, o.public):
             if f is not None:
-                assert [tuple(p) for p in stamp.parameters(f)] == as_inspect_has_it(f), o
+                assert [tuple(p) for p in codegen.parameters(f)] == as_inspect_has_it(f), o
 
 
 def test_function_compiled_from_a_template():
     source = "def f(a0_, *, a1_):\n    x_a0_ = a0_\n    return fn(x_a0_, a1_=a1_), 'name_', ('a0_', 'other'), {'a1_': a1_}\n"
-    made = [stamp.function(source, {"a0_": a, "x_a0_": "x_" + a, "a1_": k, "name_": name}, name, f"<op {name}>", {"fn": lambda x, **kw: (x, kw)}, (d,), {k: d})
+    made = [codegen.compile_template(source, {"a0_": a, "x_a0_": "x_" + a, "a1_": k, "name_": name}, name, f"<op {name}>", {"fn": lambda x, **kw: (x, kw)}, (d,), {k: d})
             for a, k, name, d in (("input", "dim", "sum", 1), ("other", "keepdim", "max", 2))]
     assert made[0]() == ((1, {"dim": 1}), "sum", ("input", "other"), {"dim": 1})
     assert made[1](other=5, keepdim=6) == ((5, {"keepdim": 6}), "max", ("other", "other"), {"keepdim": 6})
@@ -134,7 +134,7 @@ print(count)
 def test_compiled_wrappers_are_cached_next_to_the_bytecode(tmp_path):
     def compiled(**env):
         told = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": str(tmp_path)} | env
-        root = pathlib.Path(stamp.__file__).parents[2]
+        root = pathlib.Path(codegen.__file__).parents[2]
         return int(subprocess.run([sys.executable, "-c", KEEPING], env=told, cwd=root, check=True, capture_output=True, text=True).stdout)
 
     assert compiled(PYTHONDONTWRITEBYTECODE="1") == 1 and not list(tmp_path.rglob("*.templates*"))

@@ -41,7 +41,7 @@ def imports_real_torch(path, seen):
             if helper.exists() and imports_real_torch(helper, seen):
                 return True
     # The op database comes from a tool that imports PyTorch.
-    return "mindtorch.tools import _conformance" in path.read_text("utf-8") or "tools._conformance" in path.read_text("utf-8")
+    return "mindtorch.tools import _conformance" in path.read_text("utf-8") or "tools._opinfo_runner" in path.read_text("utf-8")
 
 
 def named():

@@ -13,15 +13,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mindtorch.backend.cpu.host import address
-from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, Stype
+from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, NpDtype
 
 
-class Lacking(Exception):
+class UnsupportedByKernel(Exception):
     """Raised by a kernel, before any side effect, for a dtype, shape or combination of constants
     that it does not support. The host then computes the op."""
 
 
-class Way:
+class KernelSpec:
     """A kernel of a device and the operands that it supports. The fields below come from function
     attributes of the same names.
 
@@ -42,21 +42,21 @@ class Way:
         self.widen = device.widens and not raw and not getattr(fn, "half", False)
         self.numbers: bool = getattr(fn, "numbers", False)
         self.empty: bool = getattr(fn, "empty", False)
-        self.only: frozenset[Stype] | None = getattr(fn, "only", None)
+        self.only: frozenset[NpDtype] | None = getattr(fn, "only", None)
         self.alike: Kernel | None = getattr(fn, "alike", None)
         #: operand kinds that the kernel has accepted unchanged, without constants -> (kind of the
         #: result, function to call)
-        self.known: dict[Any, tuple[Kind, Kernel]] = {}
+        self.known: dict[Any, tuple[OperandKind, Kernel]] = {}
 
 
-class Kind:
+class OperandKind:
     """Shared by meta arrays of equal sizes and element type in C order. Holds the stock of such
     arrays that a device has prepared."""
 
     __slots__ = ("stock",)
 
     def __init__(self) -> None:
-        self.stock: list[Opaque] = []
+        self.stock: list[GeometryArray] = []
 
 
 class Device:
@@ -69,15 +69,15 @@ class Device:
     indexed = False  # True: there may be several: torch.device(type, 1)
     lost = False  # True: the device no longer responds
     behind = False  # True: execution is asynchronous: an error may be raised by a later kernel
-    # True: kernels can be deferred and run as a graph (core/lazy.py); needs pending, become,
+    # True: kernels can be deferred and run as a graph (core/replay.py); needs pending, become,
     # storage, face_of, recorder
     graphs = False
-    # True: its tensors stand in for host tensors while a graph over those is built (core/shadow.py)
+    # True: its tensors stand in for host tensors while a graph over those is built (core/host_graph_bridge.py)
     shadows = False
-    # True: its kernels are the host's, on host memory, and are recorded (core/joint.py)
+    # True: its kernels are the host's, on host memory, and are recorded (core/compiled_graph.py)
     of_host = False
     #: kernels that draw a random mask and apply it -> how to split them into the two steps
-    #: (core/lazy.py)
+    #: (core/replay.py)
     masked: dict[str, Any] = {}
     # True: kernels accept operands of any strides, so copying to C order is unnecessary
     strided = False
@@ -102,7 +102,7 @@ class Device:
         """Returns a handle on the same memory that MindSpore's own optimizers can write to."""
         return handle
 
-    def cast(self, handle: Handle, stype: Stype) -> Handle:
+    def cast(self, handle: Handle, np_dtype: NpDtype) -> Handle:
         """Returns the values converted to another element type."""
         raise NotImplementedError(f"device {self.type}: cast")
 
@@ -143,17 +143,17 @@ class Device:
         the host must not read it."""
         raise NotImplementedError(f"device {self.type}: address")
 
-    def geometry(self, handle: Handle) -> tuple[Sizes, Stype, Strides]:
+    def geometry(self, handle: Handle) -> tuple[Sizes, NpDtype, Strides]:
         """Returns (sizes, element type, strides)."""
         raise NotImplementedError(f"device {self.type}: geometry")
 
-    def face(self, handle: Handle) -> Opaque:
+    def face(self, handle: Handle) -> GeometryArray:
         """Returns a meta array for a handle that a kernel created."""
-        return placed(*self.geometry(handle))
+        return reserve_address_range(*self.geometry(handle))
 
-    def view(self, handle: Handle, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Handle:
+    def view(self, handle: Handle, sizes: Sizes, strides: Strides, offset: int, np_dtype: NpDtype) -> Handle:
         """Returns a handle on part of the same memory. The offset counts from the first element of
-        `handle`, in elements of `stype`, like the strides."""
+        `handle`, in elements of `np_dtype`, like the strides."""
         raise NotImplementedError(f"device {self.type}: view")
 
     def write(self, handle: Handle, value: Handle) -> None:
@@ -184,33 +184,33 @@ class Device:
         it."""
         raise NotImplementedError(f"device {self.type}: storage")
 
-    def face_of(self, sizes: Sizes, stype: Stype, strides: Strides | None) -> Opaque:
+    def face_of(self, sizes: Sizes, np_dtype: NpDtype, strides: Strides | None) -> GeometryArray:
         """Returns a meta array of the given geometry; strides None: C order."""
-        return placed(sizes, stype, strides)
+        return reserve_address_range(sizes, np_dtype, strides)
 
-    def fill_number(self, handle: Handle, number: Any, *, stype: Stype, other: bytes | None) -> None:
+    def fill_number(self, handle: Handle, number: Any, *, np_dtype: NpDtype, other: bytes | None) -> None:
         """Like `fill`, with a Python number of the handle's element type, or with the value given
         by the bytes `other` if Python has no equal number."""
-        self.fill(handle, np.array(number, stype) if other is None else np.frombuffer(other, stype).reshape(()))
+        self.fill(handle, np.array(number, np_dtype) if other is None else np.frombuffer(other, np_dtype).reshape(()))
 
     def recorder(self, level: str) -> Any:
-        """Returns the graph compiler for running kernels (backend/mindspore/graph/maker.py)."""
+        """Returns the graph compiler for running kernels (backend/mindspore/graph/graph_compiler.py)."""
         raise NotImplementedError(f"device {self.type}: graphs")
 
 
-class Opaque(np.ndarray):
+class GeometryArray(np.ndarray):
     """Meta array: shape, element type and strides of memory that is elsewhere. Reading or writing
     values through it raises an error."""
 
     #: meta array of the storage that this one is a view of; None for the storage's own array
-    home: Opaque | None = None
+    home: GeometryArray | None = None
     #: True: writing to the memory is rejected
     frozen = False
     #: set for prepared (stock) arrays of a device that have elements
-    kind: Kind | None = None
+    kind: OperandKind | None = None
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
-        raise RuntimeError("internal error: a device tensor's values were accessed through its meta array; use core/values.py")
+        raise RuntimeError("internal error: a device tensor's values were accessed through its meta array; use core/sync.py")
 
     def __repr__(self) -> str:
         return f"Opaque(shape={self.shape}, dtype={self.dtype}, strides={self.strides})"
@@ -223,18 +223,18 @@ class Opaque(np.ndarray):
 for _name in """astype copy tolist tobytes item fill all any sum min max mean prod nonzero argsort argmax argmin sort take repeat choose dump dumps
  put byteswap clip compress conj conjugate cumprod cumsum dot round searchsorted std var trace tofile ravel flatten reshape transpose
  swapaxes squeeze view diagonal""".split():
-    setattr(Opaque, _name, Opaque._refuse)
+    setattr(GeometryArray, _name, GeometryArray._refuse)
 
 
-class Veiled(Opaque):
+class UnmaterializedArray(GeometryArray):
     """Meta array of host memory whose values are not the tensor's, but their conjugates or
-    negatives (core/bits.py). It is a view of the memory's own array."""
+    negatives (core/conj_neg_bits.py). It is a view of the memory's own array."""
 
     def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:          # type: ignore[override]
         if func is not np.may_share_memory:
             self._refuse()
         asked: Any = func
-        return asked(*[np.ndarray.view(a, np.ndarray) if a.__class__ is Veiled else a for a in args], **kwargs)
+        return asked(*[np.ndarray.view(a, np.ndarray) if a.__class__ is UnmaterializedArray else a for a in args], **kwargs)
 
 
 # ------------------------------------------------------------------ addresses
@@ -269,40 +269,40 @@ def _reserve(nbytes: int) -> None:
     _region, _size, _next = m, size, 0
 
 
-def placed(sizes: Sequence[int], stype: Stype, strides: Strides | None = None) -> Opaque:
+def reserve_address_range(sizes: Sequence[int], np_dtype: NpDtype, strides: Strides | None = None) -> GeometryArray:
     """Returns a meta array of the given geometry (strides in elements, non-negative; default: C
     order) on its own address range."""
     global _next
     if strides is None and _region is not None:
         try:
-            a = _array(Opaque, sizes, stype, _region, _next)
+            a = _array(GeometryArray, sizes, np_dtype, _region, _next)
         except (TypeError, ValueError):  # the end of the region is reached
             pass
         else:
             _next += a.nbytes + 127 & -64
             return a
-    k = stype.itemsize
+    k = np_dtype.itemsize
     if strides is None:
         n = k * math.prod(sizes)
     else:
         n = k * (1 + sum([(m - 1) * s for m, s in zip(sizes, strides)])) if 0 not in sizes else 0
     at = _next
     if at + n > _size:
-        # (Start over at the beginning: overlap by address alone does not count, see core/alias.py.)
+        # (Start over at the beginning: overlap by address alone does not count, see core/inplace.py.)
         at = 0
         if n > _size:
             _reserve(n)
     _next = at + n + 127 & -64
     if strides is None:
-        return _array(Opaque, sizes, stype, _region, at)
-    return _array(Opaque, sizes, stype, _region, at, [s * k for s in strides])
+        return _array(GeometryArray, sizes, np_dtype, _region, at)
+    return _array(GeometryArray, sizes, np_dtype, _region, at, [s * k for s in strides])
 
 
-def view_of(a: Opaque, view: Array) -> Opaque:
+def view_of(a: GeometryArray, view: Array) -> GeometryArray:
     """Converts a view computed on `a` (as a plain array on the same addresses) to a meta array."""
     home = a.home
     if home is None:
-        v = view.view(Opaque)
+        v = view.view(GeometryArray)
         v.home = a
         if 0 in v.shape:
             # (some view kernels return newly allocated memory for empty arrays)
@@ -312,7 +312,7 @@ def view_of(a: Opaque, view: Array) -> Opaque:
         region: Any = home
         while region.__class__ is not _Region:
             region = region.base
-        v = np.ndarray.__new__(Opaque, view.shape, view.dtype, region, address(view) - region.start if 0 not in view.shape else 0,
+        v = np.ndarray.__new__(GeometryArray, view.shape, view.dtype, region, address(view) - region.start if 0 not in view.shape else 0,
                                view.strides if 0 not in view.shape else None)
         v.home = home
     if a.frozen:
@@ -320,21 +320,21 @@ def view_of(a: Opaque, view: Array) -> Opaque:
     return v
 
 
-def home_of(a: Array) -> Opaque:
+def storage_array(a: Array) -> GeometryArray:
     """Returns the meta array of the storage that contains a device's array `a`: one object for all
     arrays that share the storage."""
     return a if a.home is None else a.home          # type: ignore[attr-defined, return-value]
 
 
-def is_root(a: Array) -> bool:
+def is_storage_root(a: Array) -> bool:
     """True if the array of a device's tensor is its whole storage and not a view."""
     return a.home is None       # type: ignore[attr-defined]
 
 
-def stretch(a: Opaque) -> Array:
+def address_range(a: GeometryArray) -> Array:
     """Returns the address range of the storage that contains `a`, as a one-dimensional array of
     bytes."""
-    home = home_of(a)
+    home = storage_array(a)
     k = home.itemsize
     n = k + sum([(m - 1) * s for m, s in zip(home.shape, home.strides)]) if home.size else 0
     region: Any = home

@@ -138,7 +138,7 @@ class Node:
         return f"{', '.join(map(repr, self.outputs))} = {self.op}({', '.join(text)})"
 
 
-class Build:
+class ResultBuilder:
     """A part of a graph's result that is neither a tensor nor a plain value, and how to rebuild it.
 
         kind    "object": the same object again; "named": cls(*parts); "sequence": cls(parts);
@@ -194,7 +194,7 @@ def values_in(x: Any) -> Iterator[Value]:
         yield x
     elif cls is slice:
         yield from values_in((x.start, x.stop, x.step))
-    elif cls is Build:
+    elif cls is ResultBuilder:
         if x.kind != "object":
             yield from values_in(x.parts)
     elif isinstance(x, (tuple, list)):
@@ -217,7 +217,7 @@ def mapped(x: Any, fn: Callable[[Value], Any], size: Callable[[Sym], Any] | None
         return cls(mapped(v, fn, size) for v in x)
     if cls is slice:
         return slice(mapped(x.start, fn, size), mapped(x.stop, fn, size), mapped(x.step, fn, size))
-    if cls is Build:
+    if cls is ResultBuilder:
         return x.parts if x.kind == "object" else x.made(mapped(x.parts, fn, size))
     if isinstance(x, dict):
         return (OrderedDict if cls is OrderedDict else dict)((k, mapped(v, fn, size)) for k, v in x.items())
@@ -256,7 +256,7 @@ def leaves(x: Any) -> Iterator[Any]:
 
 def flat_tensors(x):
     """Returns the tensors of an op's result in order; other parts are left out."""
-    return [t for t in leaves(x) if hasattr(t, "_a")]
+    return [t for t in leaves(x) if hasattr(t, "_array")]
 
 
 def uses(nodes):
@@ -332,7 +332,7 @@ class Graph:
             return t
 
         def size(s):
-            return s.scale * inputs[s.input]._a.shape[s.axis] + s.offset
+            return s.scale * inputs[s.input]._array.shape[s.axis] + s.offset
         for n in self.nodes:
             args, kwargs = n.call(get, size)
             env.update(zip(n.outputs, flat_tensors(n.func(*args, **kwargs)), strict=True))
@@ -360,11 +360,11 @@ class Graph:
         return "\n".join(lines)
 
 
-class Differs(NotImplementedError):
+class ShapeMismatch(NotImplementedError):
     """Two traces for two sizes do not form one graph."""
 
 
-def unify(base: Graph, other: Graph, input: int, axis: int, name: str, verify: bool = False) -> Graph:
+def unify_traces(base: Graph, other: Graph, input: int, axis: int, name: str, verify: bool = False) -> Graph:
     """Marks in `base` the sizes that depend on size `axis` of input `input`, by comparison with a
     trace for another such size.
 
@@ -373,20 +373,20 @@ def unify(base: Graph, other: Graph, input: int, axis: int, name: str, verify: b
     a, b = base.inputs[input].shape[axis], other.inputs[input].shape[axis]
     a = a.example if isinstance(a, Sym) else a
     if [n.op for n in base.nodes] != [n.op for n in other.nodes]:
-        raise Differs(f"the computation itself depends on size {axis} of input {input}: other ops run for {b} than for {a}")
+        raise ShapeMismatch(f"the computation itself depends on size {axis} of input {input}: other ops run for {b} than for {a}")
 
     def size(x, y, what):
         if isinstance(x, Sym):
             if x.name == name and x.scale * b + x.offset != y:
-                raise Differs(f"{what} is {x.example} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
+                raise ShapeMismatch(f"{what} is {x.example} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
             if x.name != name and x.example != y:
-                raise Differs(f"{what} depends on more than one dynamic size")
+                raise ShapeMismatch(f"{what} depends on more than one dynamic size")
             return x
         if isinstance(x, bool) or x == y:
             return x
         scale, rest = divmod(y - x, b - a)
         if rest or verify:
-            raise Differs(f"{what} is {x} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
+            raise ShapeMismatch(f"{what} is {x} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
         return Sym(input, axis, scale, x - scale * a, x, name)
 
     def same(x, y, what):
@@ -402,11 +402,11 @@ def unify(base: Graph, other: Graph, input: int, axis: int, name: str, verify: b
         if isinstance(x, slice):
             return slice(same(x.start, y.start, what), same(x.stop, y.stop, what), same(x.step, y.step, what))
         if hasattr(x, "tobytes") and hasattr(y, "tobytes") and (x.shape != y.shape or x.tobytes() != y.tobytes()):
-            raise Differs(f"which elements of a tensor {what} writes depends on the size {axis} of input {input}")
-        if hasattr(x, "_a") and hasattr(y, "_a") and x._a.item() != y._a.item():
-            raise Differs(f"a Python scalar of {what} is {x._a.item()} for size {a} and {y._a.item()} for size {b} of axis {axis}")
+            raise ShapeMismatch(f"which elements of a tensor {what} writes depends on the size {axis} of input {input}")
+        if hasattr(x, "_array") and hasattr(y, "_array") and x._array.item() != y._array.item():
+            raise ShapeMismatch(f"a Python scalar of {what} is {x._array.item()} for size {a} and {y._array.item()} for size {b} of axis {axis}")
         if type(x) is not type(y) or isinstance(x, float) and x != y and x == x:
-            raise Differs(f"{what} is {x!r} for size {a} and {y!r} for size {b} of axis {axis}")
+            raise ShapeMismatch(f"{what} is {x!r} for size {a} and {y!r} for size {b} of axis {axis}")
         return x
 
     done = set()
@@ -416,9 +416,9 @@ def unify(base: Graph, other: Graph, input: int, axis: int, name: str, verify: b
             return
         done.add(id(x))
         if x.kind != y.kind or len(x.shape) != len(y.shape):
-            raise Differs(f"a tensor of {what} differs in kind or number of dimensions between size {a} and {b}")
+            raise ShapeMismatch(f"a tensor of {what} differs in kind or number of dimensions between size {a} and {b}")
         if x.kind == "constant" and (x.array.shape != y.array.shape or x.array.tobytes() != y.array.tobytes()):
-            raise Differs(f"a constant of {what} depends on size {axis} of input {input}: it was computed outside the recorded ops")
+            raise ShapeMismatch(f"a constant of {what} depends on size {axis} of input {input}: it was computed outside the recorded ops")
         x.shape = tuple(size(p, q, what) for p, q in zip(x.shape, y.shape))
 
     for v, w in zip(base.inputs, other.inputs):

@@ -26,12 +26,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mindtorch.backend.interface import Stype
+from mindtorch.backend.interface import NpDtype
 from mindtorch.backend.mindspore import cell
-from mindtorch.core import devices, dispatch
+from mindtorch.core import device_dispatch, dispatch
 from mindtorch.core.device import recorded as RECORDED, shadow as SHADOW
 from mindtorch.core.dtypes import LOW
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 #: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = {"switch": "safe", "call_in": "followed"}
@@ -39,8 +39,8 @@ CAPTURE = {"switch": "safe", "call_in": "followed"}
 class _State(threading.local):
     """NumPy dtypes of the host's (`to`) and the accelerator's (`there`) region; None outside."""
 
-    to: Stype | None = None
-    there: Stype | None = None
+    to: NpDtype | None = None
+    there: NpDtype | None = None
 
 
 state = _State()
@@ -50,9 +50,9 @@ _cast = None  # set by the ops package
 
 def _lowered(x, d):
     # float64 stays: PyTorch casts only float32, float16 and bfloat16.
-    if taken(x):
+    if is_tensor(x):
         try:
-            k = x._a.dtype
+            k = x._array.dtype
         except dispatch.SparseUse:
             return _values_by(_lowered, x, d)
         return _cast(x, d) if k is not d and (k == _F32 or k in LOW) else x
@@ -68,9 +68,9 @@ def _values_by(fn, x, *args):
 
 
 def _raised(x):
-    if taken(x):
+    if is_tensor(x):
         try:
-            return _cast(x, _F32) if x._a.dtype in LOW else x
+            return _cast(x, _F32) if x._array.dtype in LOW else x
         except dispatch.SparseUse:
             return _values_by(_raised, x)
     if x.__class__ is list or x.__class__ is tuple:
@@ -78,7 +78,7 @@ def _raised(x):
     return x
 
 
-Regions: TypeAlias = tuple[Stype | None, Stype | None]
+Regions: TypeAlias = tuple[NpDtype | None, NpDtype | None]
 NONE: Regions = (None, None)
 
 
@@ -90,7 +90,7 @@ def switch(regions: Regions) -> Regions:
     old = state.to, state.there
     state.to, state.there = regions
     if (regions == NONE) is not (old == NONE):
-        (dispatch.want if regions != NONE else dispatch.drop)("ops", "autocast")
+        (dispatch.enable_layer if regions != NONE else dispatch.disable_layer)("ops", "autocast")
     return old
 
 
@@ -126,13 +126,13 @@ def covers(x: Any) -> bool:
 
     The tensor is on the host, or represents a host tensor in a graph.
     """
-    return state.to is not None and (x._dev.type == "cpu" or x._dev is SHADOW or x._dev is RECORDED)
+    return state.to is not None and (x._device.type == "cpu" or x._device is SHADOW or x._device is RECORDED)
 
 
 def _is_there(args):
     for a in args:
-        if taken(a):
-            if a._h is not None and a._dev is not SHADOW and a._dev is not RECORDED:
+        if is_tensor(a):
+            if a._handle is not None and a._device is not SHADOW and a._device is not RECORDED:
                 return True
         elif a.__class__ in (list, tuple) and _is_there(a):
             return True
@@ -141,19 +141,19 @@ def _is_there(args):
 
 def _widest(args, kwargs):
     given = [*args, *kwargs.values()]
-    if any([taken(x) and x._stype == _F32 for a in given for x in (a if a.__class__ in (list, tuple) else (a,))]):
+    if any([is_tensor(x) and x._np_dtype == _F32 for a in given for x in (a if a.__class__ in (list, tuple) else (a,))]):
         return [_raised(a) for a in args], {k: _raised(v) for k, v in kwargs.items()}
     return args, kwargs
 
 
-@dispatch.layer("ops", "autocast")
+@dispatch.register_layer("ops", "autocast")
 def _cast_operands(entry, args, kwargs, below):
     """Dispatcher layer: casts the operands to the dtype that suits the op."""
     category, d = entry.autocast, state.to
     if category.__class__ is FunctionType:
         category = category(*args, **kwargs)  # it depends on the arguments
     old = d, state.there
-    if old[1] is not None or devices.DEVICES:
+    if old[1] is not None or device_dispatch.DEVICES:
         if _is_there(args) or kwargs and _is_there(kwargs.values()):
             category, d = None if entry.inplace else _there(entry.name, category), old[1]
     if category is None or d is None:
@@ -169,8 +169,8 @@ def _cast_operands(entry, args, kwargs, below):
                            "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast.")
     elif category == "float32":
         args, kwargs = [_raised(a) for a in args], {k: _raised(v) for k, v in kwargs.items()}
-    elif args and taken(args[0]):
-        own = args[0]._stype
+    elif args and is_tensor(args[0]):
+        own = args[0]._np_dtype
         args = [_lowered(a, own) if own in LOW else _raised(a) for a in args]
     # The ops that this op is composed of must not be cast again.
     state.to = state.there = None
@@ -183,8 +183,8 @@ def _cast_operands(entry, args, kwargs, below):
 # ------------------------------------------------------------------ MindSpore's mixed precision
 def _to(x, d):
     """Casts floating-point tensors (except float64), also nested ones, to dtype `d`."""
-    if taken(x):
-        return _cast(x, d) if x._a.dtype != d and (x._a.dtype == _F32 or x._a.dtype in LOW) else x
+    if is_tensor(x):
+        return _cast(x, d) if x._array.dtype != d and (x._array.dtype == _F32 or x._array.dtype in LOW) else x
     if isinstance(x, dict):
         return {k: _to(v, d) for k, v in x.items()}
     if isinstance(x, tuple) and hasattr(x, "_fields"):

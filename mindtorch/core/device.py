@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from mindtorch.backend.mindspore import runtime
-from mindtorch.core.foreign import type_name
+from mindtorch.core.error_messages import type_name
 
 #: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = "safe"
@@ -97,16 +97,16 @@ class device:
 
 cpu = device("cpu")
 meta = device("meta")
-#: Device of the tensors that represent host tensors in a graph (`mindtorch/core/shadow.py`). Users
+#: Device of the tensors that represent host tensors in a graph (`mindtorch/core/host_graph_bridge.py`). Users
 #: cannot name it.
 shadow = object.__new__(device)
 shadow.type, shadow.index, shadow._prev = "mindspore", None, []
-#: Device on which programs of host kernels are recorded (`mindtorch/core/joint.py`). Users cannot
+#: Device on which programs of host kernels are recorded (`mindtorch/core/compiled_graph.py`). Users cannot
 #: name it.
 recorded = object.__new__(device)
 recorded.type, recorded.index, recorded._prev = "recorded", None, []
 _default = cpu
-registered: dict[str, Any] = {}  # type -> the Device with its kernels (`mindtorch/core/devices.py`)
+registered: dict[str, Any] = {}  # type -> the Device with its kernels (`mindtorch/core/device_dispatch.py`)
 
 
 _unused: dict[str, Callable[[], None]] = {}

@@ -1,32 +1,32 @@
 """The dispatcher: the one place to observe, change or replace a call before it is computed.
 
 Every public function, Tensor method and in-place form is a function generated here. Every primitive
-begins with the same test (`mindtorch/core/tape.py`). In the usual case a call costs one flag test
+begins with the same test (`mindtorch/core/primitives.py`). In the usual case a call costs one flag test
 and one class check per required argument (about 30 ns of 2500). If the flag is set, or an argument
 is neither a plain tensor nor a scalar, the call goes through the active layers in this order:
 
     native      MindSpore's own tensors among the arguments become Tensors  core/tensor.py
     function    modes and __torch_function__ of arguments  torch/_function_protocol.py
-    transform   tensors created inside torch.func's transforms  core/transforms.py
+    transform   tensors created inside torch.func's transforms  core/functorch_levels.py
     autocast    casts operands to the dtype in the op's record  core/autocast.py
     dispatch    modes and __torch_dispatch__ for non-primitive calls  torch/_dispatch_protocol.py
-    vmap        ops that a vmap computes slice by slice  core/batching.py
+    vmap        ops that a vmap computes slice by slice  core/vmap.py
     trace       a trace records the op, or traces into it  core/tracing.py
     meta        queries of tensors without values  torch/_meta.py
     saves       saved tensors are copied before a write  torch/autograd/_mutation.py
-    forward     in-place ops on tensors with tangents  core/forward.py
+    forward     in-place ops on tensors with tangents  core/forward_ad.py
     anomaly     nodes record the call that created them  torch/autograd/anomaly_mode.py
     observe     profilers  torch/autograd/profiler.py
 
 and a primitive through
 
-    forward     propagates the operands' tangents  core/forward.py
-    vmap        all slices of a vmap at once  core/batching.py
+    forward     propagates the operands' tangents  core/forward_ad.py
+    vmap        all slices of a vmap at once  core/vmap.py
     saves       saved-tensor hooks get the values that nodes save  core/saves.py
     dispatch    modes and __torch_dispatch__, under aten's names  torch/_dispatch_protocol.py
     trace       as above  core/tracing.py
-    bits        operands that are lazily conjugated or negated  core/conjugate.py
-    device      the kernel of the operands' device  core/devices.py
+    bits        operands that are lazily conjugated or negated  core/lazy_conj.py
+    device      the kernel of the operands' device  core/device_dispatch.py
     meta        shapes only  core/meta.py
 
 A layer is a function (entry, args, kwargs, below) that returns the call's result; `below(entry,
@@ -47,8 +47,8 @@ import numpy as np
 
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.errors import host_memory_error
-from mindtorch.core.records import Op, kinds_of
-from mindtorch.core.stamp import EMPTY, function as stamped, parameters
+from mindtorch.core.op_schema import OpSchema, arg_kinds
+from mindtorch.core.codegen import EMPTY, compile_template as stamped, parameters
 
 OPS = ("native", "function", "transform", "autocast", "dispatch", "vmap", "trace", "meta", "saves", "forward", "anomaly", "observe")
 PRIMITIVES = ("forward", "vmap", "saves", "dispatch", "trace", "bits", "device", "meta")
@@ -66,7 +66,7 @@ def _not_sparse(name, args, kwargs):
 sparse_answer: Callable[[str, tuple[Any, ...], dict[str, Any]], Any] = _not_sparse
 
 
-class _Flags:
+class _DispatchState:
     """Global state of the dispatcher.
 
         ops, primitives  True if calls go through the layers
@@ -84,22 +84,22 @@ class _Flags:
     dual: Callable[..., bool] | None
 
 
-class _Off:
+class _DispatchOff:
     """Flags for the body of a primitive that has been dispatched already."""
 
     primitives = False
 
 
-FLAGS, OFF = _Flags(), _Off()
-FLAGS.ops = FLAGS.primitives = FLAGS.meta = False
-FLAGS.dual = None
+dispatch_state, DISPATCH_OFF = _DispatchState(), _DispatchOff()
+dispatch_state.ops = dispatch_state.primitives = dispatch_state.meta = False
+dispatch_state.dual = None
 
 #: Classes of arguments that take part in no protocol.
-PLAIN = {int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), list, tuple,
-         *[np.dtype(c).type for c in "?bBhHiIlLqQefdFD"]}
+NON_TENSOR_TYPES = {int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), list, tuple,
+                    *[np.dtype(c).type for c in "?bBhHiIlLqQefdFD"]}
 
 #: The same classes without tensors, for arguments that should be scalars.
-NUMBERS = set(PLAIN)
+NUMBERS = set(NON_TENSOR_TYPES)
 
 #: (entry or primitive, args, kwargs, below) -> the call's result
 Layer: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
@@ -110,7 +110,7 @@ _users: dict[tuple[str, str], int] = {}  # (kind, name) -> number of users
 
 
 # ------------------------------------------------------------------ layers
-def layer(kind: str, name: str) -> Callable[[Layer], Layer]:
+def register_layer(kind: str, name: str) -> Callable[[Layer], Layer]:
     """Decorator: registers the layer `name` of "ops" or "primitives"."""
     assert name in (OPS if kind == "ops" else PRIMITIVES), name
 
@@ -122,7 +122,7 @@ def layer(kind: str, name: str) -> Callable[[Layer], Layer]:
     return deco
 
 
-def want(kind: str, name: str) -> None:
+def enable_layer(kind: str, name: str) -> None:
     """Activates a layer; to be matched by `drop`."""
     with _lock:
         n = _users[kind, name] = _users.get((kind, name), 0) + 1
@@ -131,7 +131,7 @@ def want(kind: str, name: str) -> None:
             _link(kind)
 
 
-def drop(kind: str, name: str) -> None:
+def disable_layer(kind: str, name: str) -> None:
     """Reverts one `want`."""
     with _lock:
         n = _users[kind, name] = _users[kind, name] - 1
@@ -140,12 +140,12 @@ def drop(kind: str, name: str) -> None:
             _link(kind)
 
 
-def wanted(kind: str, name: str) -> bool:
+def is_enabled(kind: str, name: str) -> bool:
     """True if calls go through a layer."""
     return _users.get((kind, name), 0) > 0
 
 
-def unwatched() -> bool:
+def is_unobserved() -> bool:
     """True if no layer observes or changes what the primitives of plain host tensors compute."""
     return not (_used["ops"] & _WATCHING["ops"] or _used["primitives"] & _WATCHING["primitives"])
 
@@ -165,17 +165,17 @@ def _link(kind: str) -> None:
 
     Chains are cached, because transforms come and go with each of their calls.
     """
-    global _ask_op
+    global _dispatch_op
     used = _used[kind]
     run = _chains.get((kind, used))
     if run is None:
         run = _chains[kind, used] = _chained(kind)
     if kind == "ops":
-        _ask_op = run
-        FLAGS.ops = used != 0
+        _dispatch_op = run
+        dispatch_state.ops = used != 0
     else:
-        FLAGS.ask = run
-        FLAGS.primitives = run is not _plain
+        dispatch_state.ask = run
+        dispatch_state.primitives = run is not _plain
 
 
 def _chained(kind):
@@ -185,22 +185,22 @@ def _chained(kind):
         fn = _layers[kind].get(name)
         if name in _ALWAYS and below is None:
             below = run
-        if fn is not None and (wanted(kind, name) or name in _ALWAYS):
+        if fn is not None and (is_enabled(kind, name) or name in _ALWAYS):
             run = getattr(fn, "bound", _bound_to(fn))(run)
-    return run if below is None or below is body or any([wanted(kind, name) for name in _ALWAYS]) else _everyday(run, below)
+    return run if below is None or below is body or any([is_enabled(kind, name) for name in _ALWAYS]) else _skip_if_plain(run, below)
 
 
-def _everyday(run, below):
+def _skip_if_plain(run, below):
     """Returns a function that uses `below` unless an argument needs the permanent layers."""
     def ask(entry, args, kwargs):
         for a in args:
             c = a.__class__
-            if c not in PLAIN or c is list or c is tuple:
+            if c not in NON_TENSOR_TYPES or c is list or c is tuple:
                 return run(entry, args, kwargs)
         if kwargs:
             for a in kwargs.values():
                 c = a.__class__
-                if c not in PLAIN or c is list or c is tuple:
+                if c not in NON_TENSOR_TYPES or c is list or c is tuple:
                     return run(entry, args, kwargs)
         return below(entry, args, kwargs)
     return ask
@@ -214,7 +214,7 @@ def _bound_to(fn):
     return bound
 
 
-def body(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def body(entry: DispatchEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The end of the chain: computes the call."""
     try:
         return entry.run(*args, **kwargs)
@@ -226,22 +226,22 @@ def _plain(prim, args, kwargs):
     return prim.plain(*args, **kwargs)
 
 
-_ask_op, FLAGS.ask = body, _plain
+_dispatch_op, dispatch_state.ask = body, _plain
 _ALWAYS = ("native", "function")  # an argument's class alone can require these
 
 
-def ask(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dispatch_op(entry: DispatchEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Sends a call through the active layers."""
-    return _ask_op(entry, args, kwargs)
+    return _dispatch_op(entry, args, kwargs)
 
 
-def ask_primitive(prim: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dispatch_primitive(prim: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Like `ask`, for a primitive."""
-    return FLAGS.ask(prim, args, kwargs)
+    return dispatch_state.ask(prim, args, kwargs)
 
 
 # ------------------------------------------------------------------ generated functions
-class Entry:
+class DispatchEntry:
     """A dispatchable function.
 
         func      the function that handlers receive
@@ -252,7 +252,7 @@ class Entry:
 
     __slots__ = ("func", "run", "name", "op", "inplace", "autocast", "recorded")
 
-    def __init__(self, run: Callable[..., Any], name: str, op: Op | None = None, inplace: bool = False) -> None:
+    def __init__(self, run: Callable[..., Any], name: str, op: OpSchema | None = None, inplace: bool = False) -> None:
         self.run, self.name, self.op, self.inplace = run, name, op, inplace
         self.func: Callable[..., Any] | None = None
         self.recorded: Callable[..., Any] | None = None
@@ -263,7 +263,7 @@ class Entry:
 
 
 #: Generated function -> its entry.
-ENTRIES: dict[Callable[..., Any], Entry] = {}
+DISPATCH_ENTRIES: dict[Callable[..., Any], DispatchEntry] = {}
 
 # PyTorch's functions also accept NumPy's argument names.
 NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
@@ -286,15 +286,15 @@ _PARAMETER = "r{}_"
 
 
 @functools.lru_cache(None)
-def _source(required, keywords, star, method, ducks, out, renames, first_is_list, usual, all_numbers, named, looked):
+def _source(required, keywords, star, method, may_override, out, renames, first_is_list, n_positional, all_numbers, named, looked):
     """Source of a generated function.
 
         required     number of required positional parameters
         keywords     number of keyword-only parameters
         star         it has further positional parameters
         method       the class of the first argument is not checked
-        ducks        the classes of the further arguments are checked, too
-        usual        number of positional arguments in the current order, where an older one exists
+        may_override the classes of the further arguments are checked, too
+        n_positional number of positional arguments in the current order, where an older one exists
         all_numbers  the optional arguments are scalars
         named        some scalars can be passed by keyword
         looked       keywords that are scalars
@@ -304,27 +304,27 @@ def _source(required, keywords, star, method, ducks, out, renames, first_is_list
     classes are checked anyway.
     """
     if star and renames:
-        return _renaming(method, ducks, out, first_is_list, usual, all_numbers, named)
+        return _renaming(method, may_override, out, first_is_list, n_positional, all_numbers, named)
     rs = [_PARAMETER.format(i) for i in range(required)]
-    test = ["FLAGS.ops", *[f"{rs[i]}.__class__ not in KNOWN{i}" for i in range(method, required)]]
+    test = ["dispatch_state.ops", *[f"{rs[i]}.__class__ not in KNOWN{i}" for i in range(method, required)]]
     if star:
         given = f"({''.join(r + ', ' for r in rs)}*args)" if rs else "args"
         call = ", ".join([*rs, "*args", "**kwargs"])
         asked = f"return ask(entry, {given}, kwargs)"
         lines = [f"def f({', '.join([*rs, '*args', '**kwargs'])}):", f"    if {' or '.join(test)}:\n        {asked}"]
         if first_is_list:
-            lines.append(f"    for x in {rs[0] if rs else 'args[0] if args else ()'}:\n        if x.__class__ not in PLAIN:\n            {asked}")
-        if ducks:
+            lines.append(f"    for x in {rs[0] if rs else 'args[0] if args else ()'}:\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {asked}")
+        if may_override:
             lines.append(f"    for x in args:\n        if x.__class__ not in FURTHER:\n            {asked}")
-        odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {usual - required}"] if usual is not None else [])]
+        odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {n_positional - required}"] if n_positional is not None else [])]
         if odd:
             lines.append(f"    if {' or '.join(odd)}:\n        return run({call})")
         # Unpacking a tuple and a dict into a call costs 80 ns more than the usual forms.
         lines.append(f"    if not kwargs:\n        if not args:\n            return fn({', '.join(rs)})")
-        if all_numbers and not ducks:
+        if all_numbers and not may_override:
             lines.append(f"        if args[0].__class__ not in NUMBERS:\n            {asked}")
         lines.append(f"        if len(args) == 1:\n            return fn({', '.join([*rs, 'args[0]'])})")
-        if all_numbers and not ducks:
+        if all_numbers and not may_override:
             lines.append(f"        for x in args:\n            if x.__class__ not in NUMBERS:\n                {asked}")
         lines.append(f"        return fn({', '.join([*rs, '*args'])})")
         if named:
@@ -340,7 +340,7 @@ def _source(required, keywords, star, method, ducks, out, renames, first_is_list
     asked = f"return ask(entry, {args}, {f'given({values}, defaults)' if ks else '{}'})"
     lines.append(f"    if {' or '.join(test)}:\n        {asked}")
     if first_is_list:
-        lines.append(f"    for x in {rs[0]}:\n        if x.__class__ not in PLAIN:\n            {asked}")
+        lines.append(f"    for x in {rs[0]}:\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {asked}")
     call = ", ".join([*rs, *[f"{k}={k}" for k in ks if k != "out"]])
     if out:
         lines.append(f"    if out is not None:\n        return run({call}, out=out)")
@@ -348,27 +348,27 @@ def _source(required, keywords, star, method, ducks, out, renames, first_is_list
     return "\n".join(lines)
 
 
-def _renaming(method, ducks, out, first_is_list, usual, all_numbers, named):
+def _renaming(method, may_override, out, first_is_list, n_positional, all_numbers, named):
     """Source of a generated function that also accepts NumPy's argument names.
 
     A call with such names fails before anything is computed, and is repeated with PyTorch's names.
     """
     asked = "return ask(entry, args, renamed(kwargs, names))"
-    test = "FLAGS.ops" if method else "FLAGS.ops or args and args[0].__class__ not in KNOWN0"
+    test = "dispatch_state.ops" if method else "dispatch_state.ops or args and args[0].__class__ not in KNOWN0"
     lines = [f"def f(*args, **kwargs):\n    if {test}:\n        {asked}"]
     if first_is_list:
-        lines.append(f"    for x in args[0] if args else ():\n        if x.__class__ not in PLAIN:\n            {asked}")
-    odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {usual}"] if usual is not None else [])]
+        lines.append(f"    for x in args[0] if args else ():\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {asked}")
+    odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {n_positional}"] if n_positional is not None else [])]
     if odd:
         lines.append(f"    if {' or '.join(odd)}:\n        return run(*args, **renamed(kwargs, names))")
     lines.append("    if not kwargs:\n        if len(args) == 1:\n            return fn(args[0])\n        if len(args) == 2:\n            a, b = args")
-    if all_numbers or ducks:
+    if all_numbers or may_override:
         lines.append(f"            if b.__class__ not in FURTHER:\n                {asked}")
     lines.append("            return fn(a, b)")
-    if all_numbers or ducks:
+    if all_numbers or may_override:
         lines.append(f"        for x in args[1:]:\n            if x.__class__ not in FURTHER:\n                {asked}")
     lines.append("        return fn(*args)")
-    if all_numbers or ducks:
+    if all_numbers or may_override:
         lines.append(f"    for x in args[1:]:\n        if x.__class__ not in FURTHER:\n            {asked}")
     if named:
         lines.append(f"    for x in kwargs.values():\n        if x.__class__ not in NUMBERS:\n            {asked}")
@@ -378,7 +378,7 @@ def _renaming(method, ducks, out, first_is_list, usual, all_numbers, named):
 
 
 #: (function's name, parameter, its kind, argument that is not a scalar) -> the scalar it
-#: represents. Set by core.numbers.
+#: represents. Set by core.scalars.
 read_number: Any = None
 
 
@@ -397,14 +397,14 @@ def _reading(run, name, places, kinds):
     return read
 
 
-def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | None = None, method: bool = False, ducks: bool = True,
-             usual: int | None = None, run: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callable[..., Any] | None = None, method: bool = False, may_override: bool = True,
+                    n_positional: int | None = None, run: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Returns a generated function that calls the layers if required, and `fn` otherwise.
 
         out      accepts fn's arguments and `out=` (None: there is no such argument)
         method   the first parameter is a Tensor; the flag tells whether subclasses exist
-        ducks    optional arguments may override by their class alone, too
-        usual    fn's number of positional arguments, where `run` also accepts an older order
+        may_override  optional arguments may override by their class alone, too
+        n_positional  fn's number of positional arguments, where `run` also accepts an older order
     """
     found = parameters(fn)
     required = [p for p in found if p.kind == "" and p.default is EMPTY]
@@ -412,19 +412,20 @@ def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | 
     keywords = [p for p in found if p.kind == "keyword"]
     names = {p.name for p in found}
     renames = "dim" in names or "keepdim" in names
-    star = bool(rest) or renames or usual is not None or any(p.default is EMPTY for p in keywords) or any(
+    star = bool(rest) or renames or n_positional is not None or any(p.default is EMPTY for p in keywords) or any(
         p.name.startswith("__") for p in found)
     first_is_list = not method and bool(required) and required[0].name in ("tensors", "arrays")
     called = entry.op.qualname if entry.op is not None else entry.name.removeprefix("Tensor.")
-    kinds = {} if entry.op is None and "." in called else kinds_of(called, [p.name for p in found])
+    kinds = {} if entry.op is None and "." in called else arg_kinds(called, [p.name for p in found])
     places = [i for i, p in enumerate(found) if p.kind == "" and p.name in kinds]
-    ducks = ducks and not method and bool(rest)
+    may_override = may_override and not method and bool(rest)
     first, positional = 1 if renames else len(required), [p for p in found if p.kind in ("", "*")]
     # Each form is another source to compile, 0.3 ms of import time. Where scalars and tensors are
     # mixed, the body checks.
     all_numbers = len(positional) > first and all([p.name in kinds for p in positional[first:]])
     looked = tuple([f"k{i}_" for i, p in enumerate(keywords) if p.name in kinds]) if not star else ()
-    src = _source(len(required), len(keywords), star, method, ducks, out is not None, renames, first_is_list, usual, all_numbers and (renames or not ducks),
+    src = _source(len(required), len(keywords), star, method, may_override, out is not None, renames, first_is_list, n_positional,
+                  all_numbers and (renames or not may_override),
                   any([p.name in kinds for p in found if p.kind in ("", "keyword")]) and star, looked)
     if kinds:
         entry.run = _reading(entry.run, entry.name, {i: found[i].name for i in places}, kinds)
@@ -435,10 +436,10 @@ def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | 
     if out is not None:
         defaults["out"] = None
         names.add("out")
-    scope = {"fn": fn, "entry": entry, "ask": ask, "FLAGS": FLAGS, "PLAIN": PLAIN, "NUMBERS": NUMBERS,
-             "FURTHER": NUMBERS if all_numbers else PLAIN, "run": run or out, "given": _given, "defaults": defaults,
+    scope = {"fn": fn, "entry": entry, "ask": dispatch_op, "dispatch_state": dispatch_state, "NON_TENSOR_TYPES": NON_TENSOR_TYPES, "NUMBERS": NUMBERS,
+             "FURTHER": NUMBERS if all_numbers else NON_TENSOR_TYPES, "run": run or out, "given": _given, "defaults": defaults,
              "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
-    scope.update({f"KNOWN{i}": NUMBERS if i in places else PLAIN for i in range(max(1, len(required)))})
+    scope.update({f"KNOWN{i}": NUMBERS if i in places else NON_TENSOR_TYPES for i in range(max(1, len(required)))})
     head, _, body = src.partition("\n")
     # Entering a try costs nothing from Python 3.11 on, and a few nanoseconds before.
     src = f"{head}\n    try:\n" + textwrap.indent(body, "    ") + "\n    except MemoryError as e:\n        raise memory_error(e, entry.name) from None"
@@ -446,29 +447,29 @@ def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | 
     f: Any = stamped(src, given, fn.__name__, f"<op {entry.name}>", scope, (), None if star else defaults)
     f.__doc__, f.__module__, f.__wrapped__ = fn.__doc__, fn.__module__, fn if out is None else out
     entry.func = f
-    ENTRIES[f] = entry
+    DISPATCH_ENTRIES[f] = entry
     return f
 
 
-def asking(run: Callable[..., Any], name: str) -> Callable[[Any], tuple[Any, Entry]]:
+def dispatching(run: Callable[..., Any], name: str) -> Callable[[Any], tuple[Any, DispatchEntry]]:
     """Decorator of a Tensor method that checks the flag itself.
 
-    The method begins with `if FLAGS.ops: return ask(entry, args, kwargs)`. For methods with any
+    The method begins with `if dispatch_state.ops: return ask(entry, args, kwargs)`. For methods with any
     number of arguments: passing those through costs 250 ns. Also returns the entry; `run` computes
     the method.
     """
     def deco(f):
-        entry = Entry(run, name)
-        entry.func, ENTRIES[f] = f, entry
+        entry = DispatchEntry(run, name)
+        entry.func, DISPATCH_ENTRIES[f] = f, entry
         return f, entry
     return deco
 
 
 def is_generated(f: object) -> bool:
     """True if a function goes through the layers already."""
-    return f.__class__ is types.FunctionType and f in ENTRIES
+    return f.__class__ is types.FunctionType and f in DISPATCH_ENTRIES
 
 
-def inner(f: Any) -> Callable[..., Any]:
+def undispatched(f: Any) -> Callable[..., Any]:
     """Returns what a generated function calls if no layer is active."""
     return f.__globals__["fn"]

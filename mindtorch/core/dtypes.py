@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from mindtorch.backend.interface import Stype
+from mindtorch.backend.interface import NpDtype
 from mindtorch.backend.mindspore.private import bfloat16_np, ms_typing
-from mindtorch.core.foreign import type_name
+from mindtorch.core.error_messages import type_name
 
 #: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = "safe"
@@ -103,7 +103,7 @@ def _not_equal(base):
 
 
 _BY_NAME: dict[str, dtype] = {}
-_BY_NP: dict[Stype, dtype] = {}
+_BY_NP: dict[NpDtype, dtype] = {}
 _T = ms_typing
 float16 = half = _make("float16", _T.Float, 16, np.float16)
 float32 = _make("float32", _T.Float, 32, np.float32)
@@ -180,7 +180,7 @@ def of_np(np_dtype: DTypeLike) -> dtype:
             "complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool.") from None
 
 
-def as_np(d: Any) -> Stype:
+def as_np(d: Any) -> NpDtype:
     """Returns the NumPy dtype of a torch.dtype, MindSpore dtype or Python scalar class."""
     try:
         return d.np
@@ -224,11 +224,11 @@ def set_default_dtype(d: dtype) -> None:
     _default = d
 
 
-def default_np() -> Stype:
+def default_np() -> NpDtype:
     return _default.np
 
 
-def default_complex_np() -> Stype:
+def default_complex_np() -> NpDtype:
     return np.dtype(np.complex128) if _default is float64 else np.dtype(np.complex64)
 
 

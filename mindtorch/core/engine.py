@@ -9,13 +9,13 @@ from collections.abc import Callable, Generator, Sequence
 from sys import getrefcount
 from typing import Any
 
-from mindtorch.core import grad_mode, gradients, lazy, nodes, tape
-from mindtorch.core.dispatch import FLAGS, wanted
-from mindtorch.core.fitting import fit
+from mindtorch.core import grad_mode, accumulate_grad, replay, autograd_graph, primitives
+from mindtorch.core.dispatch import dispatch_state, is_enabled
+from mindtorch.core.validate_grad import validate_grad
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.wrapped import is_wrapped
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor_wrappers import is_wrapped
 
 
 def _sum_with_sparse(g, h):
@@ -34,7 +34,7 @@ watched: Callable[[Any, int], Generator[None, None, None]] | None = None
 _ops: dict[str, Callable[..., Any]] = {}
 
 
-class _Buffer:
+class InputBuffer:
     """Sum of the gradients that arrive at one node output or leaf."""
 
     __slots__ = ("g", "own")
@@ -47,24 +47,24 @@ class _Buffer:
             self.g = g
             return
         try:
-            if create_graph or tape.through is not None or FLAGS.primitives and (is_wrapped(g) or is_wrapped(self.g)):
+            if create_graph or primitives.tangent_backward is not None or dispatch_state.primitives and (is_wrapped(g) or is_wrapped(self.g)):
                 self.g = _ops["add"](self.g, g)
             elif self.own:
-                gradients.accumulate(self.g, g)
+                accumulate_grad.accumulate_into(self.g, g)
             else:
-                self.g = gradients.total(self.g, g)
+                self.g = accumulate_grad.sum_grads(self.g, g)
                 self.own = True
         except SparseUse:
             self.g = _sum_with_sparse(self.g, g)
 
 
-class Pass:
+class GraphTask:
     """A backward pass: the nodes that it will run, and notes that hooks leave while it runs."""
 
-    __slots__ = ("nodes", "leaves", "useful", "targets", "notes", "keeps", "returns", "now", "number_", "callbacks")
+    __slots__ = ("nodes", "leaves", "exec_info", "targets", "notes", "keeps", "returns", "now", "number_", "callbacks")
     nodes: dict[Any, None]
     leaves: dict[int, int]
-    useful: set[Any] | None
+    exec_info: set[Any] | None
     targets: dict[Any, list[int]]
     notes: Any
     keeps: bool  # True if the graph is retained
@@ -82,16 +82,16 @@ class Pass:
 
     def runs_node(self, n: Any) -> bool:
         """True if a gradient arrives at a node in this pass."""
-        if isinstance(n, nodes.AccumulateGrad):
+        if isinstance(n, autograd_graph.AccumulateGrad):
             return self.runs(n.variable)
-        return n in self.nodes and (self.useful is None or n in self.useful or any([(id(n), i) in self.targets for i in range(len(n.meta))]))
+        return n in self.nodes and (self.exec_info is None or n in self.exec_info or any([(id(n), i) in self.targets for i in range(len(n._input_metadata))]))
 
     def runs(self, t: Tensor) -> bool:
         """True if a gradient of `t` is computed in this pass."""
-        if t._gnode is None:
-            return id(t) in self.leaves and (self.useful is None or id(t) in self.targets)
-        n = t._gnode
-        return n in self.nodes and (self.useful is None or n in self.useful or (id(n), t._oi) in self.targets)
+        if t._grad_fn_ is None:
+            return id(t) in self.leaves and (self.exec_info is None or id(t) in self.targets)
+        n = t._grad_fn_
+        return n in self.nodes and (self.exec_info is None or n in self.exec_info or (id(n), t._output_nr) in self.targets)
 
 
 _numbers = itertools.count()
@@ -143,22 +143,22 @@ class _State:
     __slots__ = ("depth", "current", "callbacks")
 
     depth: int
-    current: Pass | None
+    current: GraphTask | None
     callbacks: tuple[Callable[[], object], ...]
 
 
-class _Under(threading.local):
+class _EngineState(threading.local):
     def __init__(self) -> None:
         self.state = s = _State()
         s.depth, s.current, s.callbacks = 0, None, ()
 
 
-_under = _Under()
+_engine_state = _EngineState()
 
 
-def current_pass() -> Pass | None:
+def current_graph_task() -> GraphTask | None:
     """Returns the innermost backward pass of this thread; None outside of one."""
-    return _under.state.current
+    return _engine_state.state.current
 
 
 def queue_callback(fn: Callable[[], object]) -> None:
@@ -166,7 +166,7 @@ def queue_callback(fn: Callable[[], object]) -> None:
 
     Raises RuntimeError outside of a backward pass.
     """
-    under = _under.state
+    under = _engine_state.state
     if not under.depth:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
     under.callbacks += (fn,)
@@ -177,7 +177,7 @@ def call_at_end(fn: Callable[[], object]) -> None:
 
     Raises RuntimeError outside of a backward pass.
     """
-    this = _under.state.current
+    this = _engine_state.state.current
     if this is None:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
     this.callbacks += (fn,)
@@ -199,11 +199,11 @@ class GradientEdge(tuple):
     ownership_token = None
 
 
-def place_of(x: Any) -> Any:
+def gradient_edge(x: Any) -> Any:
     """Returns where the gradient of a tensor or GradientEdge arrives: a leaf, or (node, output)."""
     if isinstance(x, tuple):
-        return x[0].variable if isinstance(x[0], nodes.AccumulateGrad) else (x[0], x[1])
-    return x if x._gnode is None else (x._gnode, x._oi)
+        return x[0].variable if isinstance(x[0], autograd_graph.AccumulateGrad) else (x[0], x[1])
+    return x if x._grad_fn_ is None else (x._grad_fn_, x._output_nr)
 
 
 def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool, create_graph: bool, inputs: Sequence[Tensor] | None = None,
@@ -213,10 +213,10 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
     Without `inputs`, every leaf reached accumulates into .grad. With `inputs`, either only these
     accumulate (`accumulate`) or their gradients are returned (None where unreached).
     """
-    trace = lazy.backward.of(roots) if lazy.backward.spans and lazy.current.session is None else None
+    trace = replay.backward.of(roots) if replay.backward.spans and replay.current.session is None else None
     if trace is None:
         return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
-    with lazy.session(trace):  # after a compiled forward
+    with replay.session(trace):  # after a compiled forward
         return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
 
 
@@ -225,31 +225,31 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     found: list[Tensor | None] | None = [None] * len(inputs) if inputs is not None else None
     if inputs is not None:
         for i, t in enumerate(inputs):
-            e = place_of(t)
+            e = gradient_edge(t)
             targets.setdefault((id(e[0]), e[1]) if e.__class__ is tuple else id(e), []).append(i)
-    start: list[Any] = [place_of(t) for t in roots]
+    start: list[Any] = [gradient_edge(t) for t in roots]
 
     # Count how often each node is reached, so that it runs once, when all its gradients have
     # arrived.
-    waiting: dict[Any, int]
+    dependencies: dict[Any, int]
     leaves: dict[int, int]
     order: dict[Any, None]
-    waiting, leaves, order, stack = {}, {}, {}, []
+    dependencies, leaves, order, stack = {}, {}, {}, []
     for e in start:
         if e.__class__ is tuple and e[0] not in order:
             order[e[0]] = None
             stack.append(e[0])
     while stack:
         n = stack.pop()
-        for e in n.edges:
+        for e in n._next_edges:
             if e is None:
                 continue
             if e.__class__ is tuple:
                 m = e[0]
-                if m in waiting:
-                    waiting[m] += 1
+                if m in dependencies:
+                    dependencies[m] += 1
                 else:
-                    waiting[m] = 1
+                    dependencies[m] = 1
                     if m not in order:
                         order[m] = None
                         stack.append(m)
@@ -258,26 +258,26 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 leaves[k] = leaves.get(k, 0) + 1
     for e in start:
         if e.__class__ is tuple:
-            waiting[e[0]] = waiting.get(e[0], 0) + 1
+            dependencies[e[0]] = dependencies.get(e[0], 0) + 1
         else:
             leaves[id(e)] = leaves.get(id(e), 0) + 1
-    useful = _useful(order, targets) if inputs is not None else None
+    exec_info = _exec_info(order, targets) if inputs is not None else None
     if accumulate and inputs is not None:
         # these nodes run, as in PyTorch
-        useful.update([e[0] for e in map(place_of, inputs) if e.__class__ is tuple and e[0] in order])
+        exec_info.update([e[0] for e in map(gradient_edge, inputs) if e.__class__ is tuple and e[0] in order])
 
     buffers: dict[Any, dict[int, Any]]
     ready: list[tuple[int, Any]]
-    leafbuf: dict[int, _Buffer]
-    complete: list[tuple[Tensor, _Buffer]]
+    leafbuf: dict[int, InputBuffer]
+    complete: list[tuple[Tensor, InputBuffer]]
     buffers, ready, leafbuf, complete = {}, [], {}, []
-    this, under = Pass(), _under.state
+    this, under = GraphTask(), _engine_state.state
     outer, watch, span = under.current, watched, None
-    through = None if create_graph else tape.through
-    this.nodes, this.leaves, this.useful, this.targets, this.notes, this.keeps, this.callbacks = order, leaves, useful, targets, None, keep_graph, ()
+    through = None if create_graph else primitives.tangent_backward
+    this.nodes, this.leaves, this.exec_info, this.targets, this.notes, this.keeps, this.callbacks = order, leaves, exec_info, targets, None, keep_graph, ()
     n, this.returns = None, inputs is not None and not accumulate
     this.now = lambda: n
-    packing = nodes.keep_saved_hooks() if nodes.saved_hooks else ()
+    packing = autograd_graph.get_saved_hooks() if autograd_graph.saved_hooks else ()
     old_mode = mode.on
     mode.on = create_graph
     if grad_mode.follow is not None:
@@ -289,67 +289,67 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     def leaf_done(leaf, buf):
         nonlocal n
         if buf.g is None:
-            if leaf._thooks and (inputs is None or id(leaf) in targets):
-                for fn in list(leaf._thooks.values()):  # called with None: there is no gradient
+            if leaf._tensor_hooks and (inputs is None or id(leaf) in targets):
+                for fn in list(leaf._tensor_hooks.values()):  # called with None: there is no gradient
                     if fn(None) is not None:
                         raise RuntimeError("can't replace a None gradient with a non-None value")
             return
         # referenced by the buffer and the call
-        if buf.g._passed and getrefcount(buf.g) == 2 and gradients.alone(buf.g):
-            buf.g._passed = False
+        if buf.g._grad_may_alias and getrefcount(buf.g) == 2 and accumulate_grad.is_unaliased(buf.g):
+            buf.g._grad_may_alias = False
         g, buf.g = buf.g, None
         where = None
         if inputs is not None:
             where = targets.get(id(leaf))
             if where is None:
                 return
-        seen = FLAGS.primitives and wanted("primitives", "dispatch")
+        seen = dispatch_state.primitives and is_enabled("primitives", "dispatch")
         if seen:
-            n = leaf._accnode() if leaf._accnode is not None else None
+            n = leaf._grad_accumulator() if leaf._grad_accumulator is not None else None
             if n is None:
-                n = nodes.AccumulateGrad.of(leaf)
-        if leaf._thooks:
-            g._passed = True
-            for fn in list(leaf._thooks.values()):
+                n = autograd_graph.AccumulateGrad.of(leaf)
+        if leaf._tensor_hooks:
+            g._grad_may_alias = True
+            for fn in list(leaf._tensor_hooks.values()):
                 r = fn(g)
                 if r is not None:
                     g = r
-                    g._passed = True
+                    g._grad_may_alias = True
         if where is not None and not accumulate:
             for i in where:
                 found[i] = g
             return
-        if not leaf._rg:
+        if not leaf._requires_grad_:
             # detached since (detach_, requires_grad_(False)): nothing more is accumulated, as in
             # PyTorch
             return
-        node = leaf._accnode
+        node = leaf._grad_accumulator
         if node is not None:
             node, g = _prehooks(node, g)
-            first = leaf._g is None
-        if seen and leaf._g is None and not (create_graph or isinstance(g, SparseTensor) or gradients.shared(g)):
+            first = leaf._grad_ is None
+        if seen and leaf._grad_ is None and not (create_graph or isinstance(g, SparseTensor) or accumulate_grad.may_be_shared(g)):
             g = g.detach()
         _accumulate(leaf, g, create_graph)
-        if leaf._acchooks:
-            for fn in list(leaf._acchooks.values()):
+        if leaf._post_accumulate_grad_hooks:
+            for fn in list(leaf._post_accumulate_grad_hooks.values()):
                 if fn(leaf) is not None:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
-        if node is not None and node.post:
-            for fn in list(node.post.values()):
+        if node is not None and node._post_hooks:
+            for fn in list(node._post_hooks.values()):
                 # the first gradient is the same object as the leaf's .grad
-                fn((), (leaf._g if first else g,))
+                fn((), (leaf._grad_ if first else g,))
 
     def arrive(e, g, name):
         if e.__class__ is tuple:
             n, i = e
-            if g is not None and (useful is None or n in useful or (id(n), i) in targets):
-                meta = n.meta[i]
+            if g is not None and (exec_info is None or n in exec_info or (id(n), i) in targets):
+                meta = n._input_metadata[i]
                 try:
-                    a = g._a
+                    a = g._array
                     if a.shape != meta[0] or a.dtype is not meta[1]:
-                        g = fit(g, meta, name)
+                        g = validate_grad(g, meta, name)
                 except SparseUse:
-                    g = fit(g, meta, name)
+                    g = validate_grad(g, meta, name)
                 slots = buffers.get(n)
                 if slots is None:
                     buffers[n] = {i: g}
@@ -357,29 +357,29 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                     b = slots.get(i)
                     if b is None:  # most outputs get one gradient, and need no sum
                         slots[i] = g
-                    elif b.__class__ is _Buffer:
+                    elif b.__class__ is InputBuffer:
                         b.add(g, create_graph)
                     else:
-                        total = slots[i] = _Buffer()
+                        total = slots[i] = InputBuffer()
                         total.g = b
                         total.add(g, create_graph)
-            left = waiting[n] = waiting[n] - 1
+            left = dependencies[n] = dependencies[n] - 1
             if not left:
-                heapq.heappush(ready, (-n.seq, n))
+                heapq.heappush(ready, (-n._sequence_number, n))
             return
         k = id(e)
         if g is not None:
             b = leafbuf.get(k)
             if b is None:
-                b = leafbuf[k] = _Buffer()
-            b.add(fit(g, (e._sizes, e._stype), name), create_graph)
+                b = leafbuf[k] = InputBuffer()
+            b.add(validate_grad(g, (e._sizes, e._np_dtype), name), create_graph)
         leaves[k] -= 1
         if not leaves[k]:
             b = leafbuf.pop(k, None)
             if b is not None:
                 complete.append((e, b))
-            elif e._thooks:
-                complete.append((e, _Buffer()))
+            elif e._tensor_hooks:
+                complete.append((e, InputBuffer()))
 
     def settle(in_order):
         """Processes the leaves that a node has completed, all of them before any other node."""
@@ -395,7 +395,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
         leaf_done = _watched(leaf_done, watch)
     try:
         for e, g in zip(start, grads):
-            g._passed = True
+            g._grad_may_alias = True
             arrive(e, g, "the root gradient")
         while True:
             if complete:
@@ -405,19 +405,19 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             _, n = heapq.heappop(ready)
             slots = buffers.pop(n, None)
             if slots is None:
-                if n.prim is not None and not (n.hooks or n.pre or n.post) or useful is not None and n not in useful:
+                if n._prim is not None and not (n._tensor_hooks or n._pre_hooks or n._post_hooks) or exec_info is not None and n not in exec_info:
                     # nothing arrived: still decrement the counts of the nodes below
-                    for e in n.edges:
+                    for e in n._next_edges:
                         if e is not None:
                             arrive(e, None, "")
                     continue
                 # a user's Function may return gradients without receiving any, and hooks are called
                 slots = {}
             gs = []
-            for i in range(len(n.meta)):
+            for i in range(len(n._input_metadata)):
                 g = slots.get(i)
-                gs.append(g.g if g.__class__ is _Buffer else g)
-            if n.hooks or n.retain:
+                gs.append(g.g if g.__class__ is InputBuffer else g)
+            if n._tensor_hooks or n._retains_grad:
                 gs = _tensor_hooks(n, gs)
             if targets:
                 for i in range(len(gs)):
@@ -425,68 +425,68 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                         if accumulate and gs[i] is not None and inputs[j].__class__ is not GradientEdge:
                             _accumulate(inputs[j], gs[i], create_graph)
                         found[j] = gs[i]
-            if useful is not None and n not in useful:
-                for e in n.edges:
+            if exec_info is not None and n not in exec_info:
+                for e in n._next_edges:
                     if e is not None:
                         arrive(e, None, "")
                 continue
-            if n.pre:
-                for fn in list(n.pre.values()):
+            if n._pre_hooks:
+                for fn in list(n._pre_hooks.values()):
                     r = fn(tuple(gs))
                     if r is not None:
-                        gs = list(nodes.returned(fn, r, gs))
-            if (n.pre or not slots) and n.prim is not None and not any(g is not None for g in gs):
-                for fn in list(n.post.values()) if n.post else ():
-                    r = fn((None,) * len(n.edges), tuple(gs))
+                        gs = list(autograd_graph.returned(fn, r, gs))
+            if (n._pre_hooks or not slots) and n._prim is not None and not any(g is not None for g in gs):
+                for fn in list(n._post_hooks.values()) if n._post_hooks else ():
+                    r = fn((None,) * len(n._next_edges), tuple(gs))
                     if r is not None:
                         # there is no gradient to replace
-                        nodes.returned(fn, r, (None,) * len(n.edges))
-                for e in n.edges:
+                        autograd_graph.returned(fn, r, (None,) * len(n._next_edges))
+                for e in n._next_edges:
                     if e is not None:
                         arrive(e, None, "")
                 continue
             if watch is not None:
-                span = watch(n, n.seq)
+                span = watch(n, n._sequence_number)
                 next(span)
             if through is not None:
                 res = through(n, gs)
-            elif tape.anomaly is None:
+            elif primitives.anomaly is None:
                 try:
-                    res = n._apply(gs) if n.prim is None else n.prim.backward(n, gs)
+                    res = n._apply(gs) if n._prim is None else n._prim.backward(n, gs)
                 except SparseUse:
-                    if n.prim is None or not any([isinstance(g, SparseTensor) for g in gs]):
+                    if n._prim is None or not any([isinstance(g, SparseTensor) for g in gs]):
                         raise
                     # the rule requires dense gradients
                     gs = [g.to_dense() if isinstance(g, SparseTensor) else g for g in gs]
-                    res = n.prim.backward(n, gs)
+                    res = n._prim.backward(n, gs)
             else:
                 try:
                     res = n._apply(gs)
                 except Exception as err:
-                    tape.anomaly(n, err, None)
+                    primitives.anomaly(n, err, None)
                     raise
-                tape.anomaly(n, None, [r if taken(r) else None for r in ((res,) if res is None or res.__class__ is Tensor else res)])
+                primitives.anomaly(n, None, [r if is_tensor(r) else None for r in ((res,) if res is None or res.__class__ is Tensor else res)])
             if span is not None:
                 next(span)
             if res.__class__ is Tensor or res is None:
                 res = (res,)
-            if n.post:
-                for fn in list(n.post.values()):
+            if n._post_hooks:
+                for fn in list(n._post_hooks.values()):
                     r = fn(tuple(res), tuple(gs))
                     if r is not None:
-                        res = nodes.returned(fn, r, res)
-            if not keep_graph and n.vals is not None:
-                n.vals = None
-                n.freed = True
+                        res = autograd_graph.returned(fn, r, res)
+            if not keep_graph and n._saved is not None:
+                n._saved = None
+                n._released = True
             name = n.__class__.__name__
-            passes = n.prim is None or len(res) > 1
-            for e, g in zip(n.edges, res) if n.order is None else [(n.edges[i], res[i]) for i in n.order]:
+            passes = n._prim is None or len(res) > 1
+            for e, g in zip(n._next_edges, res) if n.order is None else [(n._next_edges[i], res[i]) for i in n.order]:
                 if e is not None:
                     if g is not None and (passes or g is gs[0]):
                         # Rules such as add's pass the same tensor on: a leaf that receives it must
                         # copy it, not store it.
-                        if n.prim is None or _among(gs, g, 0) or _among(res, g, 1):
-                            g._passed = True
+                        if n._prim is None or _index_of(gs, g, 0) or _index_of(res, g, 1):
+                            g._grad_may_alias = True
                     arrive(e, g, name)
             if span is not None:
                 span.close()
@@ -503,8 +503,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
         under.depth -= 1
         under.current = outer
         n = None
-        if nodes.saved_hooks or packing:
-            nodes.put_saved_hooks(packing)
+        if autograd_graph.saved_hooks or packing:
+            autograd_graph.restore_saved_hooks(packing)
         if this.callbacks and well:
             while this.callbacks:
                 callbacks, this.callbacks = this.callbacks, ()
@@ -526,7 +526,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
 
 def _watched(leaf_done, watch):
     def done(leaf, buf):
-        span = watch(nodes.AccumulateGrad.of(leaf), -1)
+        span = watch(autograd_graph.AccumulateGrad.of(leaf), -1)
         next(span)
         try:
             leaf_done(leaf, buf)
@@ -538,16 +538,16 @@ def _watched(leaf_done, watch):
 def _prehooks(node, g):
     """Returns (a leaf's AccumulateGrad if it is alive, the gradient after its pre-hooks)."""
     node = node()
-    if node is not None and node.pre:
-        for fn in list(node.pre.values()):
+    if node is not None and node._pre_hooks:
+        for fn in list(node._pre_hooks.values()):
             r = fn((g,))
             if r is not None:
                 g = r[0] if isinstance(r, (tuple, list)) else r
-                g._passed = True
+                g._grad_may_alias = True
     return node, g
 
 
-def _among(items, x, more_than):
+def _index_of(items, x, more_than):
     n = 0
     for i in items:
         if i is x:
@@ -555,12 +555,12 @@ def _among(items, x, more_than):
     return n > more_than
 
 
-def _useful(order, targets):
+def _exec_info(order, targets):
     """Returns the nodes from which some target can be reached; the others need not run."""
     below = {}
-    for n in sorted(order, key=lambda n: n.seq):
+    for n in sorted(order, key=lambda n: n._sequence_number):
         ok = False
-        for e in n.edges:
+        for e in n._next_edges:
             if e is None:
                 continue
             if e.__class__ is tuple:
@@ -574,40 +574,40 @@ def _useful(order, targets):
 def _tensor_hooks(n, gs):
     for i in range(len(gs)):
         g = gs[i]
-        if g is None and not (n.hooks and i in n.hooks and not getattr(n.prim, "held", ())):
+        if g is None and not (n._tensor_hooks and i in n._tensor_hooks and not getattr(n._prim, "residuals", ())):
             # Hooks are called with None for a missing gradient. Results of RNN cells are an
             # exception: in PyTorch they have their own nodes, which are not reached.
             continue
-        if n.hooks and i in n.hooks:
-            for fn in list(n.hooks[i].values()):
+        if n._tensor_hooks and i in n._tensor_hooks:
+            for fn in list(n._tensor_hooks[i].values()):
                 r = fn(g)
                 if r is not None:
-                    if not taken(r):
+                    if not is_tensor(r):
                         raise TypeError(f"hook '{getattr(fn, '__name__', fn)}' has changed the type of value (was "
                                         f"torch.Tensor got {type(r).__name__})")
-                    g = fit(r, n.meta[i], "a tensor hook")
+                    g = validate_grad(r, n._input_metadata[i], "a tensor hook")
             gs[i] = g
-        if n.retain and i in n.retain and g is not None:
-            t = n.retain[i]()
+        if n._retains_grad and i in n._retains_grad and g is not None:
+            t = n._retains_grad[i]()
             if t is not None:
-                t._g = g if t._g is None else _ops["add"](t._g, g)
+                t._grad_ = g if t._grad_ is None else _ops["add"](t._grad_, g)
     return gs
 
 
 def _accumulate(leaf, g, create_graph):
     try:
-        if g.__class__ is SparseTensor and leaf._g is None and not create_graph:
-            leaf._g = _own_sparse(g)
+        if g.__class__ is SparseTensor and leaf._grad_ is None and not create_graph:
+            leaf._grad_ = _own_sparse(g)
             return
         _accumulate_dense(leaf, g, create_graph)
     except SparseUse:
-        old = leaf._g
+        old = leaf._grad_
         if old is None:
-            leaf._g = g if create_graph else dispatch["clone"](g.detach())
+            leaf._grad_ = g if create_graph else dispatch["clone"](g.detach())
         elif create_graph:
-            leaf._g = _sum_with_sparse(old, g)
+            leaf._grad_ = _sum_with_sparse(old, g)
         elif isinstance(old, SparseTensor) and not isinstance(g, SparseTensor):
-            leaf._g = dispatch["add"](g.detach(), old)
+            leaf._grad_ = dispatch["add"](g.detach(), old)
         else:
             dispatch["gradient_sum_" if isinstance(old, SparseTensor) else "add_"](old, g.detach())
 
@@ -620,33 +620,33 @@ def _own_sparse(g):
     of 256 x 4 rows of 64 take 208 us, vs 290 us with the copy.
     """
     v = g._sp_values
-    if (g._lookup and not g._passed and v.__class__ is Tensor and v._h is None and v._contiguous and not v._rg and not v._tan
+    if (g._lookup and not g._grad_may_alias and v.__class__ is Tensor and v._handle is None and v._contiguous and not v._requires_grad_ and not v._fw_grad
             # referenced by the gradient, by this variable and by the call
-            and getrefcount(v) == 3 and not gradients.shared(v) and tape.through is None):
+            and getrefcount(v) == 3 and not accumulate_grad.may_be_shared(v) and primitives.tangent_backward is None):
         return g
     return dispatch["clone"](g.detach())
 
 
-nodes._engine["accumulate"] = _accumulate
+autograd_graph._engine["accumulate"] = _accumulate
 
 
 def _accumulate_dense(leaf, g, create_graph):
-    old = leaf._g
-    if leaf._dev.type == "meta":
-        leaf._g = _ops["meta"](g) if old is None else old
+    old = leaf._grad_
+    if leaf._device.type == "meta":
+        leaf._grad_ = _ops["meta"](g) if old is None else old
         return
     if old is None:
-        if create_graph or g._tan:
-            leaf._g = _ops["clone"](g) if g._gnode is None or gradients.shared(g) else g
+        if create_graph or g._fw_grad:
+            leaf._grad_ = _ops["clone"](g) if g._grad_fn_ is None or accumulate_grad.may_be_shared(g) else g
         else:
-            leaf._g = gradients.own(leaf, g)
-        if leaf._dev is not leaf._g._dev:
-            leaf._g._dev = leaf._dev
-    elif create_graph or tape.through is not None:
-        leaf._g = _ops["add"](old, g)
+            leaf._grad_ = accumulate_grad.steal_or_clone(leaf, g)
+        if leaf._device is not leaf._grad_._device:
+            leaf._grad_._device = leaf._device
+    elif create_graph or primitives.tangent_backward is not None:
+        leaf._grad_ = _ops["add"](old, g)
     else:
         try:
-            gradients.add_to(old, g)
+            accumulate_grad.accumulate_grad(old, g)
         except ValueError:
             # raises the error about differing shapes, as after `.data` of another size
             _ops["add"](old, g)

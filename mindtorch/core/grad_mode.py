@@ -33,7 +33,7 @@ class _Inference:
 INFERENCE = _Inference()
 INFERENCE.ever = False
 
-#: Set by core.interop at the first MindSpore op on facade tensors: passes this thread's grad mode
+#: Set by core.mindspore_autograd at the first MindSpore op on facade tensors: passes this thread's grad mode
 #: to MindSpore.
 follow: Callable[[bool], None] | None = None
 
@@ -54,7 +54,7 @@ def is_inference_mode_enabled() -> bool:
     return mode.inference
 
 
-class Switch:
+class GradMode:
     """Context manager and decorator.
 
     A decorated generator has the mode only while its own body runs.
@@ -95,7 +95,7 @@ class Switch:
         return type(self)()
 
 
-class no_grad(Switch):
+class no_grad(GradMode):
     """Operations inside are not recorded.
 
     See https://pytorch.org/docs/stable/generated/torch.no_grad.html.
@@ -105,7 +105,7 @@ class no_grad(Switch):
 
     def __new__(cls, orig_func=None):
         self = object.__new__(cls)
-        return self if orig_func is None else Switch.__call__(self, orig_func)
+        return self if orig_func is None else GradMode.__call__(self, orig_func)
 
     def __enter__(self):
         self._old = mode.on
@@ -125,7 +125,7 @@ class enable_grad(no_grad):
     _to = True
 
 
-class set_grad_enabled(Switch):
+class set_grad_enabled(GradMode):
     """Sets grad mode immediately; a `with` block restores the old mode at its end."""
 
     def __init__(self, mode_):
@@ -148,14 +148,14 @@ class set_grad_enabled(Switch):
         return new
 
 
-class inference_mode(Switch):
+class inference_mode(GradMode):
     """no_grad whose results can never be used in autograd later."""
 
     def __new__(cls, mode=True):
         self = object.__new__(cls)
         if callable(mode):
             self._to = True
-            return Switch.__call__(self, mode)
+            return GradMode.__call__(self, mode)
         self._to = bool(mode)
         return self
 

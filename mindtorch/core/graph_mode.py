@@ -1,4 +1,4 @@
-"""Steps of MindSpore's graph mode and of `mindspore.jit`, as `mindtorch/core/lazy.py` sessions.
+"""Steps of MindSpore's graph mode and of `mindspore.jit`, as `mindtorch/core/replay.py` sessions.
 
 The module also supports MindSpore's own code inside a session. MindSpore's ops read and write
 memory immediately. Before one receives a device tensor, all pending kernels are flushed: a graph
@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from mindtorch.backend.mindspore import steps
-from mindtorch.core import lazy
+from mindtorch.backend.mindspore import graph_mode_step
+from mindtorch.core import replay
 
 #: Number of branches of a trace after which a callable runs eagerly.
 LIMIT = 32
@@ -23,7 +23,7 @@ class _Step:
 
     __slots__ = ("session", "trace")
 
-    def __init__(self, session: Any, trace: lazy.Trace) -> None:
+    def __init__(self, session: Any, trace: replay.Trace) -> None:
         self.session, self.trace = session, trace
 
     @property
@@ -44,13 +44,13 @@ def step(key: Any) -> Iterator[_Step]:
     """Context of one run of the callable identified by `key`."""
     trace = key.trace
     if trace is None:
-        trace = key.trace = lazy.Trace(key.title, key.level)
+        trace = key.trace = replay.Trace(key.title, key.level)
     if len(trace.branches) > LIMIT:
         yield _Step(None, trace)
         return
     before, _off.after = _off.after, []
     try:
-        with lazy.session(trace) as session:
+        with replay.session(trace) as session:
             yield _Step(session, trace)
     finally:
         after, _off.after = _off.after, before
@@ -60,7 +60,7 @@ def step(key: Any) -> Iterator[_Step]:
 
 def active() -> bool:
     """True if this thread's kernels are deferred."""
-    s = lazy.current.session
+    s = replay.current.session
     return s is not None and not _off.n and s.thread == threading.get_ident()
 
 
@@ -70,23 +70,23 @@ def suspended(reason: str) -> Iterator[None]:
     if not active():
         yield
         return
-    s = lazy.current.session
+    s = replay.current.session
     s.settle(reason)
     _off.n += 1
     try:
-        with lazy.aside(s):
+        with replay.aside(s):
             yield
     finally:
         _off.n -= 1
 
 
-def settle(reason: str) -> None:
+def flush(reason: str) -> None:
     """Flushes pending kernels, before MindSpore's own code reads or writes a device tensor."""
-    if lazy.current.session is not None and not _off.n:
-        lazy.current.session.settle(reason)
+    if replay.current.session is not None and not _off.n:
+        replay.current.session.settle(reason)
 
 
-def postpone(f: Any, t: Any) -> bool:
+def defer_until_end(f: Any, t: Any) -> bool:
     """Schedules f(t) for the end of the step and returns True; returns False outside of a step.
 
     The result of f(t) must not be needed during the step.
@@ -99,5 +99,6 @@ def postpone(f: Any, t: Any) -> bool:
 
 def begin() -> None:
     """Called once, when the facade is fully imported."""
-    steps.session, steps.active, steps.suspended, steps.settle, steps.postpone = step, active, suspended, settle, postpone
-    steps.possible = lambda: lazy.device_of_sessions() is not None
+    graph_mode_step.session, graph_mode_step.active, graph_mode_step.suspended = step, active, suspended
+    graph_mode_step.settle, graph_mode_step.postpone = flush, defer_until_end
+    graph_mode_step.possible = lambda: replay.device_of_sessions() is not None

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mindtorch.backend import kernels, meta as _meta
-from mindtorch.backend.interface import Array, Stype
+from mindtorch.backend.interface import Array, NpDtype
 from mindtorch.backend.meta.elementwise import elementwise
-from mindtorch.backend.meta.arrays import blank, is_blank
+from mindtorch.backend.meta.arrays import meta_array, is_meta_array
 from mindtorch.backend.mindspore.private import from_contiguous
 from mindtorch.core import device as _device, dispatch, tensor as _tensor
 from mindtorch.core.dtypes import LOW
@@ -58,10 +58,10 @@ def _forget(ref):
 
 
 def _enrol(t):
-    t._dev = DEVICE
+    t._device = DEVICE
     first = not _live
     _live.add(weakref.ref(t, _forget))
-    dispatch.FLAGS.meta = True
+    dispatch.dispatch_state.meta = True
     if first:
         for fn in _watchers:
             fn()
@@ -79,39 +79,39 @@ def wake() -> None:
 _device._meta_wanted = wake
 
 
-def make(shape: Sequence[int], dtype: Stype, requires_grad: bool = False) -> Tensor:
+def make(shape: Sequence[int], dtype: NpDtype, requires_grad: bool = False) -> Tensor:
     """Returns a new meta tensor."""
-    return on(blank(shape, dtype), requires_grad)
+    return on(meta_array(shape, dtype), requires_grad)
 
 
 def on(a: Array, requires_grad: bool = False) -> Tensor:
     """Returns a meta tensor with the shape, strides and dtype of an array."""
     t = from_contiguous(_EMPTY)
     t.__class__ = Tensor
-    t._a = a if is_blank(a) else blank(a.shape, a.dtype, a)
+    t._array = a if is_meta_array(a) else meta_array(a.shape, a.dtype, a)
     _enrol(t)
     if requires_grad:
         _tensor.set_requires_grad(t, True)
     return t
 
 
-def strided(shape: Sequence[int], strides: Sequence[int], span: int, dtype: Stype) -> Tensor:
+def strided(shape: Sequence[int], strides: Sequence[int], span: int, dtype: NpDtype) -> Tensor:
     """Returns a meta tensor with any strides (in elements), on a storage of `span` elements."""
-    flat = blank((span,), dtype)
-    return on(np.ndarray(shape, dtype, flat, 0, [s * dtype.itemsize for s in strides]) if span else blank(shape, dtype))
+    flat = meta_array((span,), dtype)
+    return on(np.ndarray(shape, dtype, flat, 0, [s * dtype.itemsize for s in strides]) if span else meta_array(shape, dtype))
 
 
 def of(t: Tensor, requires_grad: bool = False) -> Tensor:
     """Returns a meta tensor with the shape, strides and dtype of `t`."""
-    return on(t._a, requires_grad)
+    return on(t._array, requires_grad)
 
 
 def turn(t: Tensor) -> Tensor:
     """Turns a tensor that was created inside `running` into a meta tensor, keeping its history."""
-    if t._dev is not DEVICE:
-        a = t._a
-        if not is_blank(a):
-            t._a = blank(a.shape, a.dtype, a)
+    if t._device is not DEVICE:
+        a = t._array
+        if not is_meta_array(a):
+            t._array = meta_array(a.shape, a.dtype, a)
         _enrol(t)
     return t
 
@@ -120,13 +120,13 @@ class running:
     """Context manager in which primitives compute shapes only."""
 
     def __enter__(self):
-        dispatch.FLAGS.meta = True
-        dispatch.want("primitives", "meta")
+        dispatch.dispatch_state.meta = True
+        dispatch.enable_layer("primitives", "meta")
         state.on += 1
 
     def __exit__(self, *exc):
         state.on -= 1
-        dispatch.drop("primitives", "meta")
+        dispatch.disable_layer("primitives", "meta")
         return False
 
 
@@ -143,7 +143,7 @@ class computing:
 
 
 # ------------------------------------------------------------------ primitives
-@dispatch.layer("primitives", "meta")
+@dispatch.register_layer("primitives", "meta")
 def _shapes(prim, args, kw, below):
     """Dispatcher layer: computes the result of a primitive inside `running`."""
     if not state.on:
@@ -177,14 +177,14 @@ def _blanked(r):
         return None
     if r.__class__ is not np.ndarray:
         r = np.asarray(r)
-    return blank(r.shape, r.dtype, r)
+    return meta_array(r.shape, r.dtype, r)
 
 
 def _low_kernel(fwd, arrays, kw):
     to = next((x.dtype for x in reversed(arrays) if x is not None and x.dtype in LOW), None)
     if to is None:
         return fwd(*arrays, **kw)
-    r = fwd(*[blank(x.shape, _F32, x) if x is not None and x.dtype in LOW else x for x in arrays], **kw)
+    r = fwd(*[meta_array(x.shape, _F32, x) if x is not None and x.dtype in LOW else x for x in arrays], **kw)
     if r.__class__ is tuple:
-        return tuple(blank(x.shape, to, x) if x is not None and x.dtype == _F32 else x for x in r)
-    return blank(r.shape, to, r) if r.dtype == _F32 else r
+        return tuple(meta_array(x.shape, to, x) if x is not None and x.dtype == _F32 else x for x in r)
+    return meta_array(r.shape, to, r) if r.dtype == _F32 else r

@@ -2,7 +2,7 @@
 from operator import itemgetter
 from typing import Any
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
@@ -19,7 +19,7 @@ class _Struct(tuple):
 
     def __new__(cls, *items):
         # PyTorch's constructor takes one sequence; ops here pass the fields separately.
-        if len(items) == 1 and not taken(items[0]):
+        if len(items) == 1 and not is_tensor(items[0]):
             items = tuple(items[0])
         if len(items) != len(cls.fields):
             raise TypeError(f"torch.return_types.{cls.__name__}() takes a {len(cls.fields)}-sequence "

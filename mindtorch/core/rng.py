@@ -1,5 +1,5 @@
 """Random number generators, and functions that draw from the host's generators without creating
-tensors (backend/cpu/rng.py).
+tensors (backend/cpu/random.py).
 
 Devices other than the host draw by seed and offset: their kernels derive all random numbers from
 the two, and every draw advances the offset.
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.cpu import rng as _host
-from mindtorch.backend.cpu.rng import (Generator, bernoulli, bernoulli_mask, binomial, cauchy, exponential, geometric,  # noqa: F401
-                                       in_memory_order, log_normal, multinomial, normal, normal_like, poisson, randint, random, randperm,
-                                       rrelu_noise, standard_dirichlet, standard_gamma, trunc_normal, uniform)
+from mindtorch.backend.cpu import random as _host
+from mindtorch.backend.cpu.random import (Generator, bernoulli, bernoulli_mask, binomial, cauchy, exponential, geometric,  # noqa: F401
+                                          in_memory_order, log_normal, multinomial, normal, normal_like, poisson, randint, random, randperm,
+                                          rrelu_noise, standard_dirichlet, standard_gamma, trunc_normal, uniform)
 from mindtorch.core import device as _device
 
 default_generator = _host.default_generator

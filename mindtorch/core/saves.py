@@ -15,21 +15,21 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from mindtorch.core.dispatch import layer
+from mindtorch.core.dispatch import register_layer
 from mindtorch.core.grad_mode import mode, no_grad
-from mindtorch.core.nodes import Node, _packed, _save, _unpack, _version_of, hooks_here
-from mindtorch.core.tape import Primitive, PrimitiveFunction, Rule
-from mindtorch.core.tensor import Const, Held, Parameter, Tensor, shown
+from mindtorch.core.autograd_graph import Node, _packed, _save, _unpack, _version_of, hooks_here
+from mindtorch.core.primitives import Primitive, PrimitiveFunction, Rule
+from mindtorch.core.tensor import ScalarOperand, SavedArray, Parameter, Tensor, saved_to_tensor
 
 #: a tensor that a node saves: an operand's name, or (operand's name, function that computes the
 #: tensor passed to hooks, function that restores the operand)
 Before: TypeAlias = "str | tuple[str, Callable[[Any], Tensor], Callable[[Any], Tensor]]"
 
-_KNOWN = frozenset((Tensor, Parameter, Const, Held, type(None)))
+_KNOWN = frozenset((Tensor, Parameter, ScalarOperand, SavedArray, type(None)))
 
 
 @contextlib.contextmanager
-def aside() -> Iterator[None]:
+def unrecorded() -> Iterator[None]:
     """Context manager: ops inside record nothing and are hidden from all modes.
 
     For results that are a by-product of PyTorch's kernel.
@@ -43,7 +43,7 @@ def aside() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def later(**more: Tensor | None) -> Iterator[None]:
+def after_kernel(**more: Tensor | None) -> Iterator[None]:
     """Context manager that packs what nodes save after their kernels at the end of the block.
 
     For a sequence of ops that is one kernel in PyTorch. more: additional operands that the nodes
@@ -59,7 +59,7 @@ def later(**more: Tensor | None) -> Iterator[None]:
         hooks_here.later, hooks_here.more = outer
 
 
-class Told:
+class SavedSpec:
     """Specification of what PyTorch's node of a primitive saves."""
 
     def __init__(self, prim: Primitive, before: Callable[[Any], Sequence[Before]], after: Callable[[Any], Sequence[Any]],
@@ -81,14 +81,14 @@ class Told:
         packed: dict[str, Any] = {}
         try:
             for what in self.before(c):
-                _keep(what, named, packed)
+                _pack_operand(what, named, packed)
             for name, t in hooks_here.more.items():
                 if t is not None:
                     _save(name, t, packed)
             early: dict[tuple[str, int], Any] = {}
             for n, i in needed[0]:
                 x = args[i]
-                if x is not None and x.__class__ is not Held and x.__class__ is not Const:
+                if x is not None and x.__class__ is not SavedArray and x.__class__ is not ScalarOperand:
                     v = _version_of(x)
                     early[n, id(x)] = packed[n] if n in packed else (x, v, v.v)
             hooks_here.early = early
@@ -98,11 +98,11 @@ class Told:
         node = _node_of(prim, outs)
         if node is None:
             return outs
-        node.vals = {n: s for n, s in (node.vals or {}).items() if s.__class__ is not Held}
-        node.vals.update(packed)
-        node.prim = self.shown
+        node._saved = {n: s for n, s in (node._saved or {}).items() if s.__class__ is not SavedArray}
+        node._saved.update(packed)
+        node._prim = self.shown
         for i, t in enumerate(outs if outs.__class__ is tuple else (outs,)):
-            setattr(c, f"out{i}", shown(t) if t.__class__ is Held else t if t is None else t.detach())
+            setattr(c, f"out{i}", saved_to_tensor(t) if t.__class__ is SavedArray else t if t is None else t.detach())
         if hooks_here.later is None:
             self._finish(node, named, c)
         else:
@@ -110,16 +110,16 @@ class Told:
         return outs
 
     def _finish(self, node: Any, named: dict[str, Any], c: Any) -> None:
-        with aside():
+        with unrecorded():
             after = list(self.after(c))
         for what in after:
             if what.__class__ is tuple and len(what) == 2:
-                _save(what[0], what[1], node.vals)
+                _save(what[0], what[1], node._saved)
             else:
-                _keep(what, named, node.vals)
+                _pack_operand(what, named, node._saved)
 
 
-def _keep(what, named, kept):
+def _pack_operand(what, named, kept):
     """Packs an operand with the current hooks."""
     if what.__class__ is str:
         if named[what] is not None:
@@ -131,12 +131,12 @@ def _keep(what, named, kept):
     if x is None:
         return
     pack, unpack = hooks_here.pairs[-1]
-    with aside():
+    with unrecorded():
         given = make(x)
-    edge = None if not x._rg else x if x._gnode is None else (x._gnode, x._oi)
+    edge = None if not x._requires_grad_ else x if x._grad_fn_ is None else (x._grad_fn_, x._output_nr)
 
     def unpacked(value):
-        with aside():
+        with unrecorded():
             return back(unpack(value))
     kept[name] = _packed(given, pack, unpacked, edge)
 
@@ -158,28 +158,28 @@ class _Restored:
     """
 
     def __init__(self, node: Any) -> None:
-        self._node, self._values = node, {k: _unpack(node, s, k) for k, s in (node.vals or {}).items()}
-        if self._values and node.prim.restored is not None:
-            with aside():
-                node.prim.restored(self._values, node)
+        self._node, self._values = node, {k: _unpack(node, s, k) for k, s in (node._saved or {}).items()}
+        if self._values and node._prim.restored is not None:
+            with unrecorded():
+                node._prim.restored(self._values, node)
 
     def __getattr__(self, name: str) -> Any:
         values, node = self._values, self._node
         if name in values:
             return values[name]
         if values and re.fullmatch(r"out\d+", name):
-            prim = node.prim.again
-            with aside():
-                outs = prim.function(*[values.get(n) for n in prim.inputs], **{n: node.kw[n] for n in prim.statics})
+            prim = node._prim.again
+            with unrecorded():
+                outs = prim.function(*[values.get(n) for n in prim.inputs], **{n: node._attrs[n] for n in prim.attrs})
             for i, t in enumerate(outs if outs.__class__ is tuple else (outs,)):
                 values.setdefault(f"out{i}", t)
             return values[name]
         return getattr(node, name)
 
 
-def tells(fn: PrimitiveFunction, *before: Before, ahead: Callable[[Any], Sequence[Before]] | None = None,
-          after: Callable[[Any], Sequence[Any]] = lambda c: (), restored: Callable[[dict[str, Any], Node], None] | None = None,
-          rule: Rule | None = None, again: PrimitiveFunction | None = None) -> None:
+def declare_saved(fn: PrimitiveFunction, *before: Before, ahead: Callable[[Any], Sequence[Before]] | None = None,
+                  after: Callable[[Any], Sequence[Any]] = lambda c: (), restored: Callable[[dict[str, Any], Node], None] | None = None,
+                  rule: Rule | None = None, again: PrimitiveFunction | None = None) -> None:
     """Declares what PyTorch's node of a primitive saves.
 
         before    the operands, in order (ahead: function that returns them for a call)
@@ -190,24 +190,24 @@ def tells(fn: PrimitiveFunction, *before: Before, ahead: Callable[[Any], Sequenc
         rule      the gradient rule of such a node, if it is not the primitive's own
         again     the primitive that recomputes those results, if the kernel does more than that
     """
-    fn.prim.told = Told(fn.prim, ahead or (lambda c: before), after, restored, rule, (again or fn).prim)
+    fn.prim.told = SavedSpec(fn.prim, ahead or (lambda c: before), after, restored, rule, (again or fn).prim)
 
 
 def _node_of(prim, outs):
     for t in outs if outs.__class__ is tuple else (outs,):
-        if t is not None and t.__class__ is not Held and t._gnode is not None and t._gnode.prim is prim:
-            return t._gnode
+        if t is not None and t.__class__ is not SavedArray and t._grad_fn_ is not None and t._grad_fn_._prim is prim:
+            return t._grad_fn_
     return None
 
 
-@layer("primitives", "saves")
+@register_layer("primitives", "saves")
 def _pack(prim, args, kw, below):
     """Dispatcher layer: passes what a node will save to the saved-tensor hooks."""
     if not (hooks_here.pairs and mode.on and prim.grads) or prim.variadic:
         return below(prim, args, kw)
     mask = 0
     for i, x in enumerate(args):
-        if x is not None and x._rg and i not in prim.ruleless:
+        if x is not None and x._requires_grad_ and i not in prim.ruleless:
             mask |= 1 << i
     if not mask:
         return below(prim, args, kw)
@@ -219,7 +219,7 @@ def _pack(prim, args, kw, below):
     try:
         for n, i in needed[0]:
             x = args[i]
-            if x is not None and x.__class__ is not Held and x.__class__ is not Const:
+            if x is not None and x.__class__ is not SavedArray and x.__class__ is not ScalarOperand:
                 kept = {}
                 _save(n, x, kept)
                 early[n, id(x)] = kept[n]
@@ -227,12 +227,12 @@ def _pack(prim, args, kw, below):
         outs = below(prim, args, kw)
     finally:
         hooks_here.early = outer
-    if prim.held or any([x.__class__ is Held for x in args]):
+    if prim.residuals or any([x.__class__ is SavedArray for x in args]):
         node = _node_of(prim, outs)
-        for n, s in sorted((node.vals or {}).items()) if node is not None else ():
-            if s.__class__ is Held:
-                _save(n, shown(s), node.vals)
+        for n, s in sorted((node._saved or {}).items()) if node is not None else ():
+            if s.__class__ is SavedArray:
+                _save(n, saved_to_tensor(s), node._saved)
     return outs
 
 
-__all__ = ["Told", "aside", "later", "tells"]
+__all__ = ["SavedSpec", "unrecorded", "after_kernel", "declare_saved"]

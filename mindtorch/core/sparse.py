@@ -2,7 +2,7 @@
 rows or columns (CSR, CSC, BSR, BSC).
 
 Their autograd history is that of their values, so gradients flow through everything computed from
-them. Attributes that dense code reads from a tensor (`_a`, `_gnode`, ...) raise SparseUse, so a
+them. Attributes that dense code reads from a tensor (`_a`, `_grad_fn_`, ...) raise SparseUse, so a
 sparse tensor cannot be mistaken for a dense one. When an op raises it, the dispatcher looks for a
 sparse implementation of the op (`answer`).
 """
@@ -22,8 +22,8 @@ from mindtorch.core import dispatch as _dispatch
 from mindtorch.core.dispatch import SparseUse as SparseUse
 from mindtorch.core.dtypes import dtype as DType, of_np
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.records import TABLE
-from mindtorch.core.tensor import Parameter, Size, Tensor, attributes, bump, native_parameter, wrap
+from mindtorch.core.op_schema import OPS
+from mindtorch.core.tensor import Parameter, Size, Tensor, attributes, bump_version, native_parameter, wrap_array
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
@@ -46,7 +46,7 @@ def _op_in_frames(frame):
         if frame is None:
             break
         for name in (frame.f_code.co_name, frame.f_locals.get("name")):
-            if isinstance(name, str) and (name in TABLE or name.rstrip("_") in TABLE):
+            if isinstance(name, str) and (name in OPS or name.rstrip("_") in OPS):
                 return name
         frame = frame.f_back
     return "this operation"
@@ -81,12 +81,12 @@ class Sparse(Tensor):
     """Common base of the layouts: a tensor of values, and a size."""
 
     _sp_values: Tensor
-    _a = _dense_world("memory")
-    _gnode = _dense_world("grad_fn")
-    _oi = _dense_world("output number")
-    _ver = _dense_world("version")
+    _array = _dense_world("memory")
+    _grad_fn_ = _dense_world("grad_fn")
+    _output_nr = _dense_world("output number")
+    _version_counter = _dense_world("version")
     _base = None
-    _fragile = None
+    _creation_meta = None
     _cut = 0
     _kind = "coo"
     # gradient of an embedding lookup, whose elements stay uncoalesced when such gradients are
@@ -95,8 +95,8 @@ class Sparse(Tensor):
     _kept_grad: Sparse | None = None  # value of `.grad` at its last access
 
     @property
-    def _rg(self):
-        return self._sp_values._rg
+    def _requires_grad_(self):
+        return self._sp_values._requires_grad_
 
     # ---- properties
     @property
@@ -105,11 +105,11 @@ class Sparse(Tensor):
 
     @property
     def dtype(self) -> DType:
-        return of_np(self._sp_values._a.dtype)
+        return of_np(self._sp_values._array.dtype)
 
     @property
     def device(self) -> Any:
-        return self._sp_values._dev
+        return self._sp_values._device
 
     @property
     def ndim(self) -> int:
@@ -117,11 +117,11 @@ class Sparse(Tensor):
 
     @property
     def requires_grad(self) -> bool:
-        return self._sp_values._rg
+        return self._sp_values._requires_grad_
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        if value and not self._sp_values._rg:
+        if value and not self._sp_values._requires_grad_:
             # other users of the values tensor do not require grad
             self._sp_values = self._sp_values.detach()
         self._sp_values.requires_grad = value
@@ -135,14 +135,14 @@ class Sparse(Tensor):
         return self
 
     def _keep_grad(self) -> Sparse | None:
-        g = self._sp_values._g
+        g = self._sp_values._grad_
         if g is not None:
             # The gradient that backward accumulated on the values moves to this tensor, with its
             # current indices.
-            self._sp_values._g = None
+            self._sp_values._grad_ = None
             kept, new = self._kept_grad, self._gradient(g)
-            if kept is None or new._rg or kept._rg:
-                attributes(self)["_kept_grad"] = new if kept is None else TABLE["add"].fn(kept, new)
+            if kept is None or new._requires_grad_ or kept._requires_grad_:
+                attributes(self)["_kept_grad"] = new if kept is None else OPS["add"].fn(kept, new)
             else:
                 kept.add_(new)
         return self._kept_grad
@@ -159,14 +159,14 @@ class Sparse(Tensor):
                                    f"torch.sparse_{self._kind}, dtype {self.dtype}, on device {self.device}")
             if value.shape != self.shape:
                 raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} instead of {tuple(self.shape)}")
-        self._sp_values._g = None
+        self._sp_values._grad_ = None
         attributes(self)["_kept_grad"] = value
 
     @grad.deleter
     def grad(self) -> None:
         self.grad = None
 
-    _g = grad
+    _grad_ = grad
 
     def _gradient(self, g: Tensor) -> Sparse:
         """Returns the gradient of the tensor from the gradient of its values."""
@@ -184,13 +184,13 @@ class Sparse(Tensor):
         the graph: its values tensor gets new memory.
         """
         mine = self._sp_values
-        if not mine._rg or mode.on:
-            if mine._rg and mine._gnode is None:
+        if not mine._requires_grad_ or mode.on:
+            if mine._requires_grad_ and mine._grad_fn_ is None:
                 raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
             self._sp_values = values
             return
         self._put_data(values)
-        bump(mine)
+        bump_version(mine)
 
     def _put_data(self, values):
         """Moves the values tensor to other memory; the gradient keeps its current indices."""
@@ -199,11 +199,11 @@ class Sparse(Tensor):
 
     @property
     def is_leaf(self) -> bool:
-        return self._sp_values._gnode is None
+        return self._sp_values._grad_fn_ is None
 
     @property
     def grad_fn(self) -> Any:
-        return self._sp_values._gnode
+        return self._sp_values._grad_fn_
 
     @property
     def _version(self):
@@ -218,7 +218,7 @@ class Sparse(Tensor):
         p = native_parameter(np.zeros(0, np.float32))
         p.__class__ = CompressedParameter if isinstance(self, CompressedTensor) else SparseParameter
         d = attributes(p)
-        d.pop("_a", None)
+        d.pop("_array", None)
         d.update(attributes(t))
         p.requires_grad = bool(requires_grad)
         return p
@@ -294,13 +294,13 @@ def _blank(cls, values, size):
             while at_first:
                 at_first[0]()
                 del at_first[0]
-    if values._rg and values._gnode is None:
+    if values._requires_grad_ and values._grad_fn_ is None:
         # The values are another leaf: the gradient belongs to that leaf.
         values = values.view_as(values) if mode.on else values.detach()
-    t = wrap(np.zeros(0, values._a.dtype))
+    t = wrap_array(np.zeros(0, values._array.dtype))
     t.__class__ = cls
     d = attributes(t)
-    del d["_a"]
+    del d["_array"]
     d["_sp_values"], d["_sp_size"] = values, Size(tuple(size))
     return t, d
 

@@ -13,24 +13,24 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from mindtorch.backend.mindspore import cell, steps
+from mindtorch.backend.mindspore import cell, graph_mode_step
 from mindtorch.backend.cpu.host import constant
-from mindtorch.backend.device import Opaque
-from mindtorch.backend.interface import Array, Handle, Stype
-from mindtorch.backend.meta.arrays import is_blank
+from mindtorch.backend.device import GeometryArray
+from mindtorch.backend.interface import Array, Handle, NpDtype
+from mindtorch.backend.meta.arrays import is_meta_array
 from mindtorch.backend.mindspore.patches import PRIVATE, put
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, share, swap_impl)
-from mindtorch.core import bits, device as _device, dispatch, wrapped
-from mindtorch.core._fragile import check_fragile, fragile_message  # noqa: F401
-from mindtorch.core.bits import Bits
-from mindtorch.core.dispatch import FLAGS
+from mindtorch.core import conj_neg_bits, device as _device_module, dispatch, tensor_wrappers
+from mindtorch.core.creation_meta import check_inplace_on_view, creation_meta_message  # noqa: F401
+from mindtorch.core.conj_neg_bits import ConjNegBits
+from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.dtypes import default_np, dtype as DType, of_np
-from mindtorch.core.foreign import type_name
+from mindtorch.core.error_messages import type_name
 from mindtorch.core.grad_mode import INFERENCE, mode
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE: dict[Any, str] = {**dict.fromkeys(["shape", "dtype", "device", "ndim", "__hash__", "numel", "__getitem__", "__add__", "__radd__", "__mul__", "__new__",
-                            "__instancecheck__", "taken", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
+                                            "__instancecheck__", "taken", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
 
 ndarray = np.ndarray
 
@@ -86,7 +86,7 @@ def _index(x):
         raise TypeError(f"torch.Size() takes an iterable of 'int' (item is '{type(x).__name__}')") from None
 
 
-class Version:
+class VersionCounter:
     """Version counter shared by all tensors on one storage; used to detect stale saved tensors."""
 
     __slots__ = ("v", "__weakref__")
@@ -96,7 +96,7 @@ class Version:
 
 
 class _Transforms:
-    """Number of active function transforms in all threads (core/transforms.py)."""
+    """Number of active function transforms in all threads (core/functorch_levels.py)."""
 
     __slots__ = ("count",)
 
@@ -192,8 +192,8 @@ def own_names() -> frozenset[str]:
     """Names in a tensor's real __dict__ that are not user-defined."""
     global _own
     if _own is None:
-        with_all = Parameter(wrap(np.zeros(1, np.float32)))
-        version(with_all)
+        with_all = Parameter(wrap_array(np.zeros(1, np.float32)))
+        version_counter(with_all)
         _own = frozenset(k for c in Parameter.__mro__ for k in vars(c)) | frozenset(attributes(with_all))
     return _own
 
@@ -207,15 +207,15 @@ class _Memory:
     def __get__(self, t, cls=None):
         if t is None:
             return self
-        if not taken(t):
-            raise AttributeError(f"'{type(t).__name__}' object has no attribute '_a'")
+        if not is_tensor(t):
+            raise AttributeError(f"'{type(t).__name__}' object has no attribute '_array'")
         own = attributes(t)
-        if "_a" not in own:
-            own["_a"] = MSTensor.asnumpy(t)
-        return own["_a"]
+        if "_array" not in own:
+            own["_array"] = MSTensor.asnumpy(t)
+        return own["_array"]
 
 
-put("mindspore.common.tensor:Tensor._a", _Memory())
+put("mindspore.common.tensor:Tensor._array", _Memory())
 
 
 class _Geometry:
@@ -226,12 +226,12 @@ class _Geometry:
     """
 
     __slots__ = ()
-    _sizes = property(operator.attrgetter("_a.shape"))              # `shape` as a plain tuple
-    _stype = property(operator.attrgetter("_a.dtype"))  # `dtype` as a NumPy dtype (core/dtypes.py)
-    _numel = property(operator.attrgetter("_a.size"))
-    _nbytes = property(operator.attrgetter("_a.nbytes"))
-    _contiguous = property(operator.attrgetter("_a.flags.c_contiguous"))
-    ndim = property(operator.attrgetter("_a.ndim"))
+    _sizes = property(operator.attrgetter("_array.shape"))              # `shape` as a plain tuple
+    _np_dtype = property(operator.attrgetter("_array.dtype"))  # `dtype` as a NumPy dtype (core/dtypes.py)
+    _numel = property(operator.attrgetter("_array.size"))
+    _nbytes = property(operator.attrgetter("_array.nbytes"))
+    _contiguous = property(operator.attrgetter("_array.flags.c_contiguous"))
+    ndim = property(operator.attrgetter("_array.ndim"))
 
 
 class _OfOurs:
@@ -246,7 +246,7 @@ class _OfOurs:
     def __get__(self, t, cls=None):
         if t is None:
             return self
-        if not taken(t):
+        if not is_tensor(t):
             raise AttributeError(f"'{type(t).__name__}' object has no attribute '{self.name}'")
         return getattr(t, self.name)
 
@@ -258,36 +258,36 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     """
 
     # Defaults are class attributes, so that creating a tensor sets only its memory.
-    _a: Array  # its memory, or (on another device) a geometry-only array
+    _array: Array  # its memory, or (on another device) a geometry-only array
     _torch_face = True  # see private.is_ours
-    _rg = False        # requires grad
-    _gnode: Any = None  # node that produced it; None for leaves
-    _oi = 0  # index among that node's outputs
-    # synchronization window in which a device kernel for it was queued (core/devices.py, Doubt), or
+    _requires_grad_ = False        # requires grad
+    _grad_fn_: Any = None  # node that produced it; None for leaves
+    _output_nr = 0  # index among that node's outputs
+    # synchronization window in which a device kernel for it was queued (core/device_dispatch.py, Doubt), or
     # 0
-    _when = 0
-    _g: Tensor | None = None          # .grad
-    _tan: dict[int, Tensor | None] | None = None  # tangents by level (core/forward.py)
-    _ver: Version | None = None  # created at the first view, write or save
+    _enqueue_epoch = 0
+    _grad_: Tensor | None = None          # .grad
+    _fw_grad: dict[int, Tensor | None] | None = None  # tangents by level (core/forward_ad.py)
+    _version_counter: VersionCounter | None = None  # created at the first view, write or save
     _base: Tensor | None = None  # tensor of which this one is a differentiable view
     _views: list[weakref.ref[Tensor]] | None = None      # weak references to the views of this base
     # "multi", "no_grad", "inference", "custom": a view through which autograd does not track writes
-    # (see core/viewed.py)
-    _fragile: str | None = None
+    # (see core/view_meta.py)
+    _creation_meta: str | None = None
     _made = 0  # version count when a fragile view was created
-    _lvl = 0  # serial number of the function transform in which it was created (core/transforms.py)
-    _orphan = False  # a view without history that requires grad only because its base does
-    _thooks: dict[int, Callable[..., Any]] | None = None     # hooks on a leaf's gradient
-    _acchooks: dict[int, Callable[..., Any]] | None = None   # hooks after a leaf's gradient was accumulated
-    _accnode: Any = None  # weak reference to its AccumulateGrad (core/nodes.py), once created
+    _functorch_level = 0  # serial number of the function transform in which it was created (core/functorch_levels.py)
+    _view_without_history = False  # a view without history that requires grad only because its base does
+    _tensor_hooks: dict[int, Callable[..., Any]] | None = None     # hooks on a leaf's gradient
+    _post_accumulate_grad_hooks: dict[int, Callable[..., Any]] | None = None   # hooks after a leaf's gradient was accumulated
+    _grad_accumulator: Any = None  # weak reference to its AccumulateGrad (core/autograd_graph.py), once created
     _retain = False
-    _dev = _device.cpu
-    _h: Handle | None = None  # handle of memory on a device (core/devices.py)
+    _device = _device_module.cpu
+    _handle: Handle | None = None  # handle of memory on a device (core/device_dispatch.py)
     _real = False  # of a device tensor: MindSpore's code sees the same memory (see `real`)
     _inference = False
-    _cut = 0  # node sequence number at which detach_ detached this tensor; 0: never
-    _passed = False  # as a gradient: other code may reference the same memory
-    _lent = False  # passed to MindSpore's code, which may share its memory
+    _detached_at = 0  # node sequence number at which detach_ detached this tensor; 0: never
+    _grad_may_alias = False  # as a gradient: other code may reference the same memory
+    _escaped_to_mindspore = False  # passed to MindSpore's code, which may share its memory
     _foreign = False  # created by MindSpore and adopted
     _standin: Any = None  # proxy that MindSpore's ops receive in its place (see interop.py)
 
@@ -304,32 +304,32 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     # ---- properties
     @property
     def shape(self) -> Size:
-        return tuple.__new__(Size, self._a.shape)
+        return tuple.__new__(Size, self._array.shape)
 
     @property
     def dtype(self) -> DType:
-        return of_np(self._a.dtype)
+        return of_np(self._array.dtype)
 
     @property
-    def device(self) -> _device.device:
-        return self._dev
+    def device(self) -> _device_module.device:
+        return self._device
 
     ndim = _Geometry.ndim
 
     def asnumpy(self) -> Array:
         """Implements MindSpore's asnumpy: the values as an ndarray, which shares host memory."""
-        if self._h is not None:
-            if self._h.__class__ is Bits:
-                raise bits.refused(self)
-            real(self)
-        elif not self._a.flags.writeable:
+        if self._handle is not None:
+            if self._handle.__class__ is ConjNegBits:
+                raise conj_neg_bits.lazy_bits_error(self)
+            bind_native_memory(self)
+        elif not self._array.flags.writeable:
             _unlocked(self)
-        self._lent = True
+        self._escaped_to_mindspore = True
         return MSTensor.asnumpy(self)
 
     @property
     def requires_grad(self) -> bool:
-        return self._rg
+        return self._requires_grad_
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -339,9 +339,9 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     @property
     def grad(self) -> Tensor | None:
-        if self._g is None and self._gnode is not None and not self._retain:
+        if self._grad_ is None and self._grad_fn_ is not None and not self._retain:
             _warn_nonleaf()
-        return self._g
+        return self._grad_
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -349,37 +349,37 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     @grad.deleter
     def grad(self) -> None:
-        self._g = None
+        self._grad_ = None
 
     @property
     def grad_fn(self) -> Any:
-        if self._fragile is not None and self._rg:
-            check_fragile(self)
-        return self._gnode
+        if self._creation_meta is not None and self._requires_grad_:
+            check_inplace_on_view(self)
+        return self._grad_fn_
 
     @property
     def is_leaf(self) -> bool:
-        if self._fragile is not None and self._rg:
-            check_fragile(self)
-        return self._gnode is None
+        if self._creation_meta is not None and self._requires_grad_:
+            check_inplace_on_view(self)
+        return self._grad_fn_ is None
 
     @property
     def output_nr(self) -> int:
-        return self._oi
+        return self._output_nr
 
     @property
     def _version(self) -> int:
-        return 0 if self._ver is None else self._ver.v
+        return 0 if self._version_counter is None else self._version_counter.v
 
     def __hash__(self) -> int:
         return id(self)
 
 
-for _name in ("_sizes", "_stype", "_numel", "_contiguous", *PRIVATE):
+for _name in ("_sizes", "_np_dtype", "_numel", "_contiguous", *PRIVATE):
     put("mindspore.common.tensor:Tensor." + _name, _OfOurs(_name))
 
 
-#: called where read-only memory is exposed; set by core.memory
+#: called where read-only memory is exposed; set by core.storage_impl
 _unlocked: Callable[[Tensor], object] = None  # type: ignore[assignment]
 
 
@@ -408,13 +408,13 @@ def _legacy(cls, args, kwargs):
 _subclass_made: Callable[..., None] | None = None
 
 
-def wrap(a: Any) -> Tensor:
+def wrap_array(a: Any) -> Tensor:
     """Creates a Tensor on an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
     if a.__class__ is not ndarray:
-        a = np.asarray(a) if not isinstance(a, Opaque) else a.copy()
-    t = (from_contiguous(a) if a.flags.carray else from_array(a)) if not FLAGS.meta else native_of(a)
+        a = np.asarray(a) if not isinstance(a, GeometryArray) else a.copy()
+    t = (from_contiguous(a) if a.flags.carray else from_array(a)) if not dispatch_state.meta else native_of(a)
     t.__class__ = Tensor
-    t._a = a
+    t._array = a
     if INFERENCE.ever and mode.inference:
         t._inference = True
     return t
@@ -424,47 +424,47 @@ _NOTHING = np.empty(0, np.float32)
 _blanks: list[Any] = []
 
 
-def on_device(dev: _device.device, handle: Handle, geometry: Array) -> Tensor:
+def on_device(dev: _device_module.device, handle: Handle, geometry: Array) -> Tensor:
     """Creates a Tensor on a device's memory.
 
     geometry: array without memory that has its shape, dtype and strides.
     """
-    t = blank()
-    t._a = geometry if geometry.__class__ is Opaque else geometry.view(Opaque)
-    t._h, t._dev = handle, dev
+    t = empty_tensor()
+    t._array = geometry if geometry.__class__ is GeometryArray else geometry.view(GeometryArray)
+    t._handle, t._device = handle, dev
     if INFERENCE.ever and mode.inference:
         t._inference = True
     return t
 
 
-def real(t: Tensor) -> None:
+def bind_native_memory(t: Tensor) -> None:
     """Makes the native MindSpore tensor of a device tensor use the device's memory.
 
     Needed for MindSpore's own code only: it costs 5 us, and most tensors never need it. A Parameter
     keeps its own native tensor, because MindSpore's autograd and graphs identify it by that.
     """
-    if not isinstance(t._h, MSTensor):
-        if t._h.__class__ is Bits and not isinstance(t, MSParameter):
-            raise NotImplementedError(f"a {t.dtype} tensor with the conjugate or negative bit on device {t._dev} cannot be passed to "
+    if not isinstance(t._handle, MSTensor):
+        if t._handle.__class__ is ConjNegBits and not isinstance(t, MSParameter):
+            raise NotImplementedError(f"a {t.dtype} tensor with the conjugate or negative bit on device {t._device} cannot be passed to "
                                       "MindSpore code: call resolve_conj() or resolve_neg() first")
         return
-    steps.settle("MindSpore's code uses a tensor")
+    graph_mode_step.settle("MindSpore's code uses a tensor")
     if t._real:
         return
     if isinstance(t, MSParameter):
-        if MSTensor.shape.__get__(t) != t._a.shape or t._native_stype != t._a.dtype:
-            native = native_parameter(np.empty(t._a.shape, t._a.dtype))
+        if MSTensor.shape.__get__(t) != t._array.shape or t._native_stype != t._array.dtype:
+            native = native_parameter(np.empty(t._array.shape, t._array.dtype))
             native.param_info = t.param_info
             swap_impl(t, native)
-            t._native, t._native_stype = object(), t._a.dtype
-        MSTensor.assign_value_cpp(t, _device.registered[t._dev.type].writable(t._h))
-        MSParameter.requires_grad.fset(t, t._rg)
+            t._native, t._native_stype = object(), t._array.dtype
+        MSTensor.assign_value_cpp(t, _device_module.registered[t._device.type].writable(t._handle))
+        MSParameter.requires_grad.fset(t, t._requires_grad_)
     else:
-        share(t, t._h)
+        share(t, t._handle)
     t._real = True
 
 
-def blank() -> Any:
+def empty_tensor() -> Any:
     """Returns a Tensor without memory, which then receives a device's memory.
 
     Created in batches: one takes 0.8 us, but 2.5 us right after a MindSpore kernel has evicted the
@@ -482,16 +482,16 @@ def blank() -> Any:
         return t
 
 
-def again(t: Any) -> Tensor:
+def shallow_copy(t: Any) -> Tensor:
     """Returns another Tensor on the same memory, without history."""
-    if t._h is None:
-        return wrap(t._a)
-    if t._h.__class__ is wrapped.Elsewhere:
-        return wrapped.again(t)
-    if t._h.__class__ is Bits:
-        return bits.again(t)
-    r = on_device(t._dev, t._h, t._a)
-    r._when = getattr(t, "_when", 0)
+    if t._handle is None:
+        return wrap_array(t._array)
+    if t._handle.__class__ is tensor_wrappers.SubclassHandle:
+        return tensor_wrappers.again(t)
+    if t._handle.__class__ is ConjNegBits:
+        return conj_neg_bits.again(t)
+    r = on_device(t._device, t._handle, t._array)
+    r._enqueue_epoch = getattr(t, "_enqueue_epoch", 0)
     return r
 
 
@@ -500,7 +500,7 @@ def native_of(a: Array) -> Any:
 
     A meta array has no values that MindSpore's kernels could read.
     """
-    if FLAGS.meta and a.size and is_blank(a):
+    if dispatch_state.meta and a.size and is_meta_array(a):
         if not a.flags.c_contiguous:
             STRIDED.on = True
         return from_contiguous(np.empty(0, np.float32))
@@ -508,15 +508,15 @@ def native_of(a: Array) -> Any:
 
 
 #: (MindSpore tensor, device or None) -> (device, handle, geometry) for memory on a device, else
-#: None; set by core.accelerator
-housed: Callable[[Any, Any], tuple[_device.device, Handle, Array] | None] | None = None
+#: None; set by core.backend_autoload
+housed: Callable[[Any, Any], tuple[_device_module.device, Handle, Array] | None] | None = None
 
 
-#: class of tensors with deferred values; set by core.differentiate
+#: class of tensors with deferred values; set by core.mindspore_functional_grad
 later: Any = None
 
 
-def adopt(t: Any, dev: _device.device | None = None) -> Tensor:
+def adopt(t: Any, dev: _device_module.device | None = None) -> Tensor:
     """Converts a MindSpore tensor to a Tensor: the object changes its class and keeps its memory.
 
     dev: its device, if that is not known otherwise. (MindSpore tensors have no device attribute.)
@@ -527,27 +527,27 @@ def adopt(t: Any, dev: _device.device | None = None) -> Tensor:
         found = housed(t, dev)
         if found is not None:
             t.__class__ = Tensor
-            t._dev, t._h, t._a = found
+            t._device, t._handle, t._array = found
             t._foreign = t._real = True
             _adopted(t)
             return t
     if isinstance(t, MSParameter):
         t.__class__ = Parameter
-        t._rg = bool(MSParameter.requires_grad.fget(t))
+        t._requires_grad_ = bool(MSParameter.requires_grad.fget(t))
         _adopted(t)
         return t
     if type(t) is later:
         t.__class__ = Tensor
         return t
     if type(t) is not MSTensor:
-        return wrap(MSTensor.asnumpy(t))
+        return wrap_array(MSTensor.asnumpy(t))
     t.__class__ = Tensor
     t._foreign = True
     _adopted(t)
     return t
 
 
-def taken(x: object, kind: type | None = None) -> TypeGuard[Tensor]:
+def is_tensor(x: object, kind: type | None = None) -> TypeGuard[Tensor]:
     """True if an argument is a Tensor (or `kind`, e.g. a Parameter); a MindSpore tensor is adopted.
 
     Functions outside the op table, which the dispatcher does not call, convert tensors this way.
@@ -567,10 +567,10 @@ def _is_native(x):
     return MSTensor in mro and Tensor not in mro
 
 
-@dispatch.layer("ops", "native")
+@dispatch.register_layer("ops", "native")
 def _adopt_arguments(entry, args, kwargs, below):
     """Dispatcher layer: adopts MindSpore tensors among the arguments, also in lists and tuples."""
-    if any([a.__class__ not in dispatch.PLAIN and _is_native(a) for a in (*args, *kwargs.values())]) or any(
+    if any([a.__class__ not in dispatch.NON_TENSOR_TYPES and _is_native(a) for a in (*args, *kwargs.values())]) or any(
             [a.__class__ in (list, tuple) and any([_is_native(x) for x in a]) for a in args]):
         args, kwargs = tuple([_as_tensor(a) for a in args]), {k: _as_tensor(v) for k, v in kwargs.items()}
     return below(entry, args, kwargs)
@@ -582,118 +582,118 @@ def _as_tensor(a):
     return adopt(a) if _is_native(a) else a
 
 
-_adopted: Callable[[Tensor], object] = None  # type: ignore[assignment]     # set by core.interop: attaches the history of a tensor that MindSpore's autograd recorded
+_adopted: Callable[[Tensor], object] = None  # type: ignore[assignment]     # set by core.mindspore_autograd: attaches the history of a tensor that MindSpore's autograd recorded
 
 
-class Const(_Geometry):
+class ScalarOperand(_Geometry):
     """Scalar operand of known dtype in place of a kernel's tensor operand.
 
     It has no MindSpore object and no history.
     """
 
-    __slots__ = ("_a",)
-    _rg = False
-    _gnode = _h = _tan = _base = None
+    __slots__ = ("_array",)
+    _requires_grad_ = False
+    _grad_fn_ = _handle = _fw_grad = _base = None
 
-    def __init__(self, value: Any, dtype: Stype) -> None:
+    def __init__(self, value: Any, dtype: NpDtype) -> None:
         kind = dtype.kind
         if kind == "f" and -3e38 < value < 3e38 or kind == "b":
-            self._a = np.array(value, dtype)
+            self._array = np.array(value, dtype)
         else:
-            self._a = constant(value, dtype)
+            self._array = constant(value, dtype)
 
-    def conj(self) -> Const:
-        r = Const(0, self._a.dtype)
-        r._a = self._a.conj()
+    def conj(self) -> ScalarOperand:
+        r = ScalarOperand(0, self._array.dtype)
+        r._array = self._array.conj()
         return r
 
 
-class Held(_Geometry):
+class SavedArray(_Geometry):
     """Kernel output that only gradient rules and other kernels read.
 
     It has no MindSpore object (which would cost 1 us) and no history, and must not be modified.
     """
 
-    __slots__ = ("_a", "_h", "_dev")
-    _rg = False
-    _gnode = _tan = _base = None
+    __slots__ = ("_array", "_handle", "_device")
+    _requires_grad_ = False
+    _grad_fn_ = _fw_grad = _base = None
 
-    def __init__(self, a: Array, handle: Handle | None = None, dev: _device.device | None = None) -> None:
-        self._a, self._h, self._dev = a, handle, dev
+    def __init__(self, a: Array, handle: Handle | None = None, dev: _device_module.device | None = None) -> None:
+        self._array, self._handle, self._device = a, handle, dev
 
 
-def shown(held: Held) -> Tensor:
+def saved_to_tensor(held: SavedArray) -> Tensor:
     """Wraps a held kernel output as a Tensor, for an op that returns it after all."""
-    return again(held)
+    return shallow_copy(held)
 
 
 def read_only(t: Tensor) -> None:
     """Makes further writes to `t` an error."""
-    if t._h is None:
-        t._a.flags.writeable = False
+    if t._handle is None:
+        t._array.flags.writeable = False
     else:
-        t._a.frozen = True          # type: ignore[attr-defined]
+        t._array.frozen = True          # type: ignore[attr-defined]
 
 
 def is_read_only(t: Tensor) -> bool:
     """True if a write to `t` is an error."""
-    return not t._a.flags.writeable if t._h is None else t._a.frozen      # type: ignore[attr-defined]
+    return not t._array.flags.writeable if t._handle is None else t._array.frozen      # type: ignore[attr-defined]
 
 
-def version(t: Tensor) -> Version:
+def version_counter(t: Tensor) -> VersionCounter:
     """Returns the version counter of `t`'s storage."""
-    v = t._ver
+    v = t._version_counter
     if v is None:
-        v = t._ver = Version()
+        v = t._version_counter = VersionCounter()
     return v
 
 
-def bump(t: Tensor) -> None:
+def bump_version(t: Tensor) -> None:
     """Records a write to `t`'s memory, so that stale saved tensors are detected."""
-    v = t._ver
+    v = t._version_counter
     if v is None:
-        v = t._ver = Version()
+        v = t._version_counter = VersionCounter()
     v.v += 1
 
 
 def detached(t: Tensor) -> Tensor:
     """Returns a tensor on the same memory and version counter, without history."""
-    d = again(t)
-    v = t._ver
+    d = shallow_copy(t)
+    v = t._version_counter
     if v is None:
-        v = t._ver = Version()
-    d._ver = v
+        v = t._version_counter = VersionCounter()
+    d._version_counter = v
     if INFERENCE.ever and d._inference is not t._inference:
         d._inference = t._inference
-    if t._dev is not d._dev:
-        put_on(d, t._dev)
+    if t._device is not d._device:
+        set_device(d, t._device)
     return d
 
 
 _enrol: Callable[[Tensor], None] = None  # type: ignore[assignment]                  # set by core.meta: registers a meta tensor
 
 
-def put_on(t: Tensor, device: _device.device) -> None:
+def set_device(t: Tensor, device: _device_module.device) -> None:
     """Sets the device of a tensor."""
     if device.type == "meta":
         _enrol(t)
     else:
-        t._dev = device
+        t._device = device
 
 
-def stand_on(t: Tensor, x: Tensor) -> None:
+def set_storage(t: Tensor, x: Tensor) -> None:
     """Rebases `t` on the memory of the tensor `x`, with the same geometry."""
-    if x._h is None:
-        replace_memory(t, x._a)
-        if t._h is not None:
-            t._h = None
+    if x._handle is None:
+        replace_memory(t, x._array)
+        if t._handle is not None:
+            t._handle = None
     else:
-        t._a, t._h = x._a, x._h
+        t._array, t._handle = x._array, x._handle
         t._real = False
-    if t._dev is not x._dev:
-        put_on(t, x._dev)
-    if t._h is not None and Parameter in type(t).__mro__ and not steps.postpone(real, t):
-        real(t)
+    if t._device is not x._device:
+        set_device(t, x._device)
+    if t._handle is not None and Parameter in type(t).__mro__ and not graph_mode_step.postpone(bind_native_memory, t):
+        bind_native_memory(t)
 
 
 def replace_memory(t: Tensor, a: Array) -> None:
@@ -705,43 +705,43 @@ def replace_memory(t: Tensor, a: Array) -> None:
     """
     if Parameter not in type(t).__mro__:
         swap_impl(t, native_of(a))
-    elif a.dtype == t._a.dtype and a.shape == t._a.shape:
+    elif a.dtype == t._array.dtype and a.shape == t._array.shape:
         MSTensor.assign_value_cpp(t, native_of(a))
     else:
         native = native_parameter(a)  # a graph would treat a plain tensor as a constant
         native.param_info = t.param_info
         swap_impl(t, native)
         t._native = object()
-    t._a = a
+    t._array = a
 
 
 #: called with tensors that no public function created while function transforms are active; set by
-#: core.transforms
+#: core.functorch_levels
 made_in_transform: Callable[[Tensor], object] = None  # type: ignore[assignment]
 
 
 def set_requires_grad(t: Tensor, value: bool) -> None:
     """Implements `requires_grad = value` with PyTorch's errors."""
     value = bool(value)
-    if t._gnode is not None:
+    if t._grad_fn_ is not None:
         if not value:
             raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed "
                                "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().")
         return
     if value:
-        if t._a.dtype.kind not in "fcV":
+        if t._array.dtype.kind not in "fcV":
             raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
         if t._inference and not mode.inference:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
-    t._rg = value
-    if t._orphan:
-        t._orphan = False
+    t._requires_grad_ = value
+    if t._view_without_history:
+        t._view_without_history = False
     if t._views is not None and t._base is None:
         # Views without history require grad exactly when their base does.
         for ref in t._views:
             v = ref()
-            if v is not None and v._gnode is None and v._rg is not value and (v._orphan or value):
-                v._rg = v._orphan = value
+            if v is not None and v._grad_fn_ is None and v._requires_grad_ is not value and (v._view_without_history or value):
+                v._requires_grad_ = v._view_without_history = value
     if isinstance(t, MSParameter):
         MSParameter.requires_grad.fset(t, value)
 
@@ -749,9 +749,9 @@ def set_requires_grad(t: Tensor, value: bool) -> None:
 def set_grad(t: Tensor, value: Any) -> None:
     """Implements `.grad = value` with PyTorch's errors."""
     if value is None:
-        t._g = None
+        t._grad_ = None
         return
-    if not taken(value):
+    if not is_tensor(value):
         if isinstance(value, MSTensor):
             value = adopt(value)
         else:
@@ -764,10 +764,10 @@ def set_grad(t: Tensor, value: Any) -> None:
     if value.shape != t.shape:
         raise RuntimeError(f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
                            f"'{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size")
-    if value._dev is not t._dev and value.device != t._dev:
-        raise RuntimeError(f"attempting to assign a gradient with device type '{value.device.type}' to a tensor with device type '{t._dev.type}'. "
+    if value._device is not t._device and value.device != t._device:
+        raise RuntimeError(f"attempting to assign a gradient with device type '{value.device.type}' to a tensor with device type '{t._device.type}'. "
                            "Please ensure that the gradient and the tensor are on the same device")
-    t._g = value
+    t._grad_ = value
 
 
 class Parameter(Tensor, MSParameter):
@@ -779,30 +779,30 @@ class Parameter(Tensor, MSParameter):
     """
 
     _native = None     # see replace_memory
-    _native_stype: Stype | None = None  # dtype of the native tensor created by `real`
+    _native_stype: NpDtype | None = None  # dtype of the native tensor created by `real`
 
     def __new__(cls, data=None, requires_grad=True):
         if data is None:
-            data = wrap(np.empty(0, default_np()))
-        elif not taken(data):
+            data = wrap_array(np.empty(0, default_np()))
+        elif not is_tensor(data):
             if not isinstance(data, MSTensor):
                 raise TypeError(f"cannot create a Parameter from '{type_name(data)}': a Tensor is needed")
             data = adopt(data)
         elif hasattr(data, "_as_parameter"):  # a subclass with its own kind of Parameter
             return data._as_parameter(requires_grad)
-        p = native_parameter(data._a if data._h is None and data._dev.type != "meta" else np.empty(0, np.float32))
+        p = native_parameter(data._array if data._handle is None and data._device.type != "meta" else np.empty(0, np.float32))
         p.__class__ = cls
-        p._a = data._a
-        if data._dev is not _device.cpu:
-            put_on(p, data._dev)
-        if data._h is not None:
-            p._h = data._h
-            real(p)
-        p._ver = version(data)
+        p._array = data._array
+        if data._device is not _device_module.cpu:
+            set_device(p, data._device)
+        if data._handle is not None:
+            p._handle = data._handle
+            bind_native_memory(p)
+        p._version_counter = version_counter(data)
         if data._inference:
             p._inference = True
         if TRANSFORMS.count:
-            p._lvl = data._lvl
+            p._functorch_level = data._functorch_level
         if requires_grad:
             set_requires_grad(p, True)
         else:
@@ -814,7 +814,7 @@ class Parameter(Tensor, MSParameter):
 
     @property
     def requires_grad(self) -> bool:
-        return self._rg
+        return self._requires_grad_
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -825,8 +825,8 @@ class Parameter(Tensor, MSParameter):
 
 def _follow(p, t):
     """Rebases a Parameter on the memory and version counter of `t`."""
-    stand_on(p, t)
-    p._ver = version(t)
+    set_storage(p, t)
+    p._version_counter = version_counter(t)
 
 
 cell.parameter_class, cell.follow = Parameter, _follow

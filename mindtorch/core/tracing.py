@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, mapped, rebuilt, signature
-from mindtorch.core import autocast, bits, dispatch
-from mindtorch.core.bits import Bits
+from mindtorch.core import autocast, conj_neg_bits, dispatch
+from mindtorch.core.conj_neg_bits import ConjNegBits
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import TABLE
-from mindtorch.core.tape import Primitive
-from mindtorch.core.tensor import wrap, taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.primitives import Primitive
+from mindtorch.core.tensor import wrap_array, is_tensor
 
 _ESCAPES = frozenset("""item tolist numpy __array__ __bool__ __float__ __int__ __complex__ __index__ is_nonzero __contains__ equal
  allclose is_same_size""".split())
@@ -80,7 +80,7 @@ def name_of(entry):
     "Tensor.add_" for methods without a record or with an in-place effect.
     """
     name = entry.name
-    if entry.op is None and name.startswith("Tensor.") and name[7:] in TABLE and not (entry.inplace or _writes(name[7:])):
+    if entry.op is None and name.startswith("Tensor.") and name[7:] in OPS and not (entry.inplace or _writes(name[7:])):
         return name[7:]
     return name
 
@@ -113,7 +113,7 @@ def writes_first(entry: Any) -> bool:
     return entry.inplace or _writes(entry.name.rpartition(".")[2])
 
 
-@dispatch.layer("ops", "trace")
+@dispatch.register_layer("ops", "trace")
 def _trace_op(entry, args, kwargs, below):
     t = active.tracer
     if t is None or t.paused:
@@ -122,7 +122,7 @@ def _trace_op(entry, args, kwargs, below):
     return below(entry, args, kwargs) if c is None else t.call(c, args, kwargs)
 
 
-@dispatch.layer("primitives", "trace")
+@dispatch.register_layer("primitives", "trace")
 def _trace_primitive(prim, args, kwargs, below):
     t = active.tracer
     if t is None or t.paused:
@@ -139,11 +139,11 @@ class _Known:
 
 
 def _version(t):
-    return 0 if t._ver is None else t._ver.v
+    return 0 if t._version_counter is None else t._version_counter.v
 
 
 def _writable_copy(t):
-    return np.array(t._a if t._h.__class__ is not Bits else bits.values(t))
+    return np.array(t._array if t._handle.__class__ is not ConjNegBits else conj_neg_bits.values(t))
 
 
 class Tracer:
@@ -161,11 +161,11 @@ class Tracer:
     # ---- tensors and values
     def bind(self, t, value):
         self.known[id(t)] = _Known(value, t)
-        self.arrays[id(t._a)] = (value, t._a)
+        self.arrays[id(t._array)] = (value, t._array)
         return value
 
     def new(self, t, kind, **more):
-        return Value(kind, t._a.shape, dtype_name(t._a.dtype), t._a if t._h.__class__ is not Bits else bits.values(t), **more)
+        return Value(kind, t._array.shape, dtype_name(t._array.dtype), t._array if t._handle.__class__ is not ConjNegBits else conj_neg_bits.values(t), **more)
 
     def value_of(self, t):
         """Returns the Value of a tensor.
@@ -175,24 +175,24 @@ class Tracer:
         k = self.known.get(id(t))
         if k is not None:
             if k.stale is not None:
-                raise TraceError(f"tracing does not support reading a tensor of shape {list(t._a.shape)} after {k.stale} wrote to its "
+                raise TraceError(f"tracing does not support reading a tensor of shape {list(t._array.shape)} after {k.stale} wrote to its "
                                  "memory through another view; use the out-of-place op")
             if k.version == _version(t):
                 return k.value
             if k.value.dynamic:
-                raise TraceError(f"tracing: a tensor of shape {list(t._a.shape)} was modified in place by code that the trace cannot "
+                raise TraceError(f"tracing: a tensor of shape {list(t._array.shape)} was modified in place by code that the trace cannot "
                                  "record")
         name = self.names.get(id(t))
         if name is not None:
             v = self.new(t, "parameter", name=name, tensor=t)
             self.parameters[name] = v
             return self.bind(t, v)
-        same = self.arrays.get(id(t._a))
+        same = self.arrays.get(id(t._array))
         if same is not None and k is None:
             return self.bind(t, same[0])  # .data, detach(): another object on the same memory
-        a = t._a
+        a = t._array
         for other in self.known.values():
-            if other.value.kind == "node" and other.value.dynamic and a.size and np.may_share_memory(a, other.tensor._a):
+            if other.value.kind == "node" and other.value.dynamic and a.size and np.may_share_memory(a, other.tensor._array):
                 raise TraceError(f"tracing: a tensor of shape {list(a.shape)} shares memory with a computed one, but no recorded op "
                                  "made it")
         v = self.new(t, "constant", dynamic=False)
@@ -209,7 +209,7 @@ class Tracer:
         return False
 
     def encode(self, x):
-        if taken(x):
+        if is_tensor(x):
             return self.value_of(x)
         cls = x.__class__
         if cls is tuple or cls is list:
@@ -244,7 +244,7 @@ class Tracer:
             out = e.original(*args, **kwargs)
         finally:
             self.inside.pop()
-        lost = [t for t in flat_tensors(out) if taken(t) and not self.current(t)]
+        lost = [t for t in flat_tensors(out) if is_tensor(t) and not self.current(t)]
         if lost and self.dynamic((args, kwargs)):
             del self.nodes[before:]
             self.add(self.opaque(name, e.fn, args, kwargs), lost)
@@ -255,8 +255,8 @@ class Tracer:
         k = self.known.get(id(t))
         if k is not None:
             return k.stale is None and k.version == _version(t)
-        if id(t._a) in self.arrays and self.arrays[id(t._a)][0].dynamic:
-            self.bind(t, self.arrays[id(t._a)][0])
+        if id(t._array) in self.arrays and self.arrays[id(t._array)][0].dynamic:
+            self.bind(t, self.arrays[id(t._array)][0])
             return True
         return id(t) in self.names
 
@@ -309,7 +309,7 @@ class Tracer:
     def keep(self, t):
         """Called before a write to `t`: copies recorded arrays that share its memory."""
         for k in self.known.values():
-            if np.may_share_memory(k.tensor._a, t._a) and k.value.kind != "parameter" and k.value.array is k.tensor._a:
+            if np.may_share_memory(k.tensor._array, t._array) and k.value.kind != "parameter" and k.value.array is k.tensor._array:
                 k.value.array = _writable_copy(k.tensor)
 
     def written(self, t, what):
@@ -322,10 +322,10 @@ class Tracer:
             self.mutations.append(name)
         me = self.known.get(id(t))
         for k in list(self.known.values()):
-            a = k.tensor._a
-            if k.tensor is t or not a.size or not np.may_share_memory(a, t._a):
+            a = k.tensor._array
+            if k.tensor is t or not a.size or not np.may_share_memory(a, t._array):
                 continue
-            places = None if name is not None or me is None or a.dtype != t._a.dtype else _places(a, t._a)
+            places = None if name is not None or me is None or a.dtype != t._array.dtype else _places(a, t._array)
             if places is None or k.stale is not None or k.value.kind == "parameter":
                 if k.value.dynamic:
                     k.stale = what
@@ -347,7 +347,7 @@ class Tracer:
             self.written(t, short)
             return out
         base = short[3:-2] if short.startswith("__i") else short[:-1]
-        o = TABLE.get(_INPLACE_OPERATORS.get(base, base)) or TABLE.get(f"nn.functional.{base}")
+        o = OPS.get(_INPLACE_OPERATORS.get(base, base)) or OPS.get(f"nn.functional.{base}")
         if o is None:
             node = self.opaque(e.name, e.fn, args, kwargs)
             out = self.unseen(e, args, kwargs)
@@ -361,8 +361,8 @@ class Tracer:
             raise TraceError(f"tracing: {short} of a tensor with shape {list(a.shape)} could not be recorded out of place")
         value = self.value_of(r)
         out = self.unseen(e, args, kwargs)
-        if value.dtype != dtype_name(t._a.dtype):
-            self.add(self.node("type_as_written", _as_written, (value, t._a.dtype)), [t])
+        if value.dtype != dtype_name(t._array.dtype):
+            self.add(self.node("type_as_written", _as_written, (value, t._array.dtype)), [t])
         else:
             self.bind(t, value)
         self.written(t, short)
@@ -380,7 +380,7 @@ class AsRan(Tracer):
     refused = staticmethod(lambda name, entry, args, kwargs: None)
 
     def new(self, t, kind, **more):
-        return Value(kind, tuple(t._sizes), dtype_name(t._stype), **more)
+        return Value(kind, tuple(t._sizes), dtype_name(t._np_dtype), **more)
 
     def value_of(self, t):
         """Returns the Value of a tensor.
@@ -396,15 +396,15 @@ class AsRan(Tracer):
             v = self.new(t, "parameter", name=name, tensor=t)
             self.parameters[name] = v
             return self.bind(t, v)
-        same = self.arrays.get(id(t._a))
+        same = self.arrays.get(id(t._array))
         if same is not None:
-            detach = dispatch.ENTRIES[type(t).detach]
+            detach = dispatch.DISPATCH_ENTRIES[type(t).detach]
             node = self.node("Tensor.detach", detach.func, (same[0],))
             self.finish(node, t)
             return self.known[id(t)].value
-        if t._h is None and t._numel:
+        if t._handle is None and t._numel:
             for other in self.known.values():
-                if other.value.dynamic and other.tensor._h is None and np.may_share_memory(t._a, other.tensor._a):
+                if other.value.dynamic and other.tensor._handle is None and np.may_share_memory(t._array, other.tensor._array):
                     raise TraceError(f"tracing: a tensor of shape {list(t._sizes)} shares memory with a computed one, but no recorded op made it")
         return self.bind(t, self.new(t, "constant", dynamic=False, tensor=t))
 
@@ -423,7 +423,7 @@ class AsRan(Tracer):
             finally:
                 self.inside.pop()
         self.refused(e.name, e.entry, args, kwargs)
-        func = e.entry.func if e.entry.__class__ is dispatch.Entry else e.fn
+        func = e.entry.func if e.entry.__class__ is dispatch.DispatchEntry else e.fn
         node = self.node(e.name, func, self.encode(tuple(args)), self.encode(dict(kwargs)))
         out = self.unseen(e, args, kwargs)
         self.finish(node, out, e.inplace)
@@ -435,7 +435,7 @@ class AsRan(Tracer):
         dynamic = any(v.dynamic for v in node.values)
 
         def look(x, path):
-            if taken(x):
+            if is_tensor(x):
                 k = self.known.get(id(x))
                 value = k.value if k is not None else self.value_of(x) if id(x) in self.names else self.bind(x, self.new(x, "node", dynamic=dynamic))
                 node.outputs.append(value)
@@ -472,31 +472,31 @@ def _places(a, written):
 
 
 def _tensors(x):
-    return [t for t in leaves(x) if taken(t)]
+    return [t for t in leaves(x) if is_tensor(t)]
 
 
 # ------------------------------------------------------------------ in-place ops, out of place
 def _setitem(self, index, value):
-    r = TABLE["clone"].fn(self)
+    r = OPS["clone"].fn(self)
     r[index] = value
     return r
 
 
 def _copied(self, src, non_blocking=False):
-    return TABLE["expand_as"].fn(TABLE["clone"].fn(src), self).to(self.dtype)
+    return OPS["expand_as"].fn(OPS["clone"].fn(src), self).to(self.dtype)
 
 
 def _filled(self, value):
-    return TABLE["full_like"].fn(self, value) if not taken(value) else _copied(self, value)
+    return OPS["full_like"].fn(self, value) if not is_tensor(value) else _copied(self, value)
 
 
 def _zeroed(self):
-    return TABLE["zeros_like"].fn(self)
+    return OPS["zeros_like"].fn(self)
 
 
 def _written_through(old, new, places):
-    both = TABLE["cat"].fn([old.reshape(-1), new.reshape(-1)])
-    return both[wrap(places)].reshape(old.shape)
+    both = OPS["cat"].fn([old.reshape(-1), new.reshape(-1)])
+    return both[wrap_array(places)].reshape(old.shape)
 
 
 def _as_written(value, like):
@@ -530,16 +530,16 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
         if kind.functional:
             v.array = _writable_copy(x)
         values.append(t.bind(x, v))
-    dispatch.want("ops", "trace")
-    dispatch.want("primitives", "trace")
+    dispatch.enable_layer("ops", "trace")
+    dispatch.enable_layer("primitives", "trace")
     active.tracer = t
     try:
         out = call(fn, inputs) if call is not None else fn(*inputs)
-        result = rebuilt(out, lambda x: t.value_of(x) if taken(x) else x)
+        result = rebuilt(out, lambda x: t.value_of(x) if is_tensor(x) else x)
     finally:
         active.tracer = None
-        dispatch.drop("ops", "trace")
-        dispatch.drop("primitives", "trace")
+        dispatch.disable_layer("ops", "trace")
+        dispatch.disable_layer("primitives", "trace")
         _calls.clear()
     g = Graph(values, list(t.parameters.values()), t.nodes, result, kind.functional, mutations=list(dict.fromkeys(t.mutations)), escapes=t.escapes)
     return g, out

@@ -6,7 +6,7 @@ import importlib
 
 FAMILIES = [
     "basic",
-    "elementwise.binary", "elementwise.unary", "elementwise._blend", "elementwise._gamma", "elementwise._logic", "elementwise._operators",
+    "elementwise.binary", "elementwise.unary", "elementwise._ternary", "elementwise._gamma", "elementwise._logic", "elementwise._operators",
     "shapes.views", "shapes._splits", "shapes.shape", "indexing.index", "shapes._copies", "indexing._subscript", "indexing._writes",
     "creation.create", "creation.random",
     "reduction.reduce", "reduction._histogram", "reduction._order_stats", "reduction.scan", "reduction.sort",
@@ -20,7 +20,7 @@ for _name in FAMILIES:
     importlib.import_module("mindtorch.ops." + _name)
 
 # Imported after the families: these modules need all primitives to be registered.
-from mindtorch.core import accelerator, batching, forward  # noqa: E402,F401
+from mindtorch.core import backend_autoload, vmap, forward_ad  # noqa: E402,F401
 
-forward.at_first.append(lambda: importlib.import_module("mindtorch.ops._tangents"))
-batching.at_first.append(lambda: importlib.import_module("mindtorch.ops._batching"))
+forward_ad.at_first.append(lambda: importlib.import_module("mindtorch.ops._jvp_rules"))
+vmap.at_first.append(lambda: importlib.import_module("mindtorch.ops._vmap_rules"))

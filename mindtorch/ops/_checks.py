@@ -2,35 +2,35 @@
 from operator import index
 
 from mindtorch.core.dtypes import of_np
-from mindtorch.core.foreign import is_foreign, type_name
-from mindtorch.core.numbers import read
-from mindtorch.core.tensor import Const, Tensor, taken
+from mindtorch.core.error_messages import is_foreign, type_name
+from mindtorch.core.scalars import read
+from mindtorch.core.tensor import ScalarOperand, Tensor, is_tensor
 
 
-def unsupported(name, *of, dtype=None):
+def not_implemented(name, *of, dtype=None):
     """Returns the NotImplementedError for the dtype of the first operand, or for `dtype` (a NumPy
     dtype).
 
     The device is that of the first tensor operand; a device can be passed directly, too.
     """
-    device = next(getattr(x, "device", x) for x in of if x.__class__ is not Const)
-    return NotImplementedError(f"'{name}' is not implemented for dtype {of_np(of[0]._stype if dtype is None else dtype)} on device {device}")
+    device = next(getattr(x, "device", x) for x in of if x.__class__ is not ScalarOperand)
+    return NotImplementedError(f"'{name}' is not implemented for dtype {of_np(of[0]._np_dtype if dtype is None else dtype)} on device {device}")
 
 
-def not_tensor(name, arg, position, value):
+def tensor_type_error(name, arg, position, value):
     """Returns the TypeError for an argument that must be a tensor."""
     return TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(value)}")
 
 
-def need_tensor(name, value, arg="input", position=1):
+def check_tensor(name, value, arg="input", position=1):
     """Raises TypeError unless `value` is a tensor."""
-    if not (value.__class__ is Tensor or taken(value)):
-        raise not_tensor(name, arg, position, value)
+    if not (value.__class__ is Tensor or is_tensor(value)):
+        raise tensor_type_error(name, arg, position, value)
 
 
-def need_number(name, arg, value, kind="float"):
+def check_number(name, arg, value, kind="float"):
     """Returns the scalar passed for an argument. A tensor is converted as the op's record allows
-    (`mindtorch/core/records.py`). Raises TypeError for None."""
+    (`mindtorch/core/op_schema.py`). Raises TypeError for None."""
     if value is None:
         raise TypeError(f"{name}(): argument '{arg}' must be {kind.replace('number', 'Number')}, not NoneType")
     return read(name, arg, kind, value)

@@ -4,8 +4,8 @@ import functools
 import warnings
 
 from mindtorch.core import dispatch
-from mindtorch.core.table import TABLE, publish
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.op_registry import OPS, publish
+from mindtorch.core.tensor import Tensor, is_tensor
 
 _NUMBERS = (int, float, complex, bool)
 
@@ -24,7 +24,7 @@ def _scale_first(fn, name, keyword):
     def call(input, *args, **kwargs):
         if len(args) == count and keyword not in kwargs:
             scale = args[0]
-            if taken(scale) and not scale.ndim and not scale._rg:
+            if is_tensor(scale) and not scale.ndim and not scale._requires_grad_:
                 scale = scale.item()
             if isinstance(scale, _NUMBERS):
                 _warn(name, f"Tensor input, Number {keyword}, ...")
@@ -47,21 +47,21 @@ def _product(fn, name, method):
     return functools.wraps(fn)(call)
 
 
-def _of_old(name, legacy, usual):
+def _of_old(name, legacy, n_positional):
     """Adds the deprecated argument order to an op, its method and its in-place method."""
-    o = TABLE[name]
-    o.public = publish(o, lambda fn: legacy(fn, name, False), usual)
+    o = OPS[name]
+    o.public = publish(o, lambda fn: legacy(fn, name, False), n_positional)
     for m in (name, name + "_"):
         f = vars(Tensor).get(m)
         if f is None:
             continue
         # hand-written in-place methods have no entry
-        entry = dispatch.ENTRIES.get(f) or dispatch.Entry(f, f"Tensor.{m}", None, m != name)
-        body = dispatch.inner(f) if dispatch.is_generated(f) else f
+        entry = dispatch.DISPATCH_ENTRIES.get(f) or dispatch.DispatchEntry(f, f"Tensor.{m}", None, m != name)
+        body = dispatch.undispatched(f) if dispatch.is_generated(f) else f
         run = legacy(body, m, True)
-        new = dispatch.Entry(run, entry.name, entry.op, entry.inplace)
+        new = dispatch.DispatchEntry(run, entry.name, entry.op, entry.inplace)
         new.recorded = None if entry.recorded is None else legacy(entry.recorded, m, True)
-        setattr(Tensor, m, dispatch.function(body, new, method=True, usual=usual, run=run))
+        setattr(Tensor, m, dispatch.make_dispatcher(body, new, method=True, n_positional=n_positional, run=run))
 
 
 for _name, _keyword in _BEFORE_SECOND.items():

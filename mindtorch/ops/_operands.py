@@ -2,10 +2,10 @@
 derivative, scalar operands."""
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F32
-from mindtorch.core.numbers import exact as exact_number
-from mindtorch.core.promote import category, factors, result_dtype, to
-from mindtorch.core.tensor import Tensor, Const, taken
-from mindtorch.ops._checks import not_tensor
+from mindtorch.core.scalars import cast_scalar as exact_number
+from mindtorch.core.type_promotion import category, promote_factors, result_dtype, to
+from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.ops._checks import tensor_type_error
 from mindtorch.ops.basic import cast
 
 
@@ -13,15 +13,15 @@ from mindtorch.ops.basic import cast
 def quotient(a, b):
     """Returns both operands of a division in their common dtype; integers become the default
     floating dtype."""
-    a, b = factors(a, b)
-    return float_pair(a, b) if a._stype.kind in "biu" else (a, b)
+    a, b = promote_factors(a, b)
+    return promote_to_float_pair(a, b) if a._np_dtype.kind in "biu" else (a, b)
 
 
-def float_pair(a, b):
+def promote_to_float_pair(a, b):
     """Returns both operands in their common dtype; integers become the default floating dtype."""
     try:
-        d = a._stype
-        if d is b._stype and d.kind in "fcV":
+        d = a._np_dtype
+        if d is b._np_dtype and d.kind in "fcV":
             return a, b
     except AttributeError:
         pass
@@ -31,25 +31,25 @@ def float_pair(a, b):
     return to(a, d), to(b, d)
 
 
-def common(*operands):
+def promote(*operands):
     """Casts tensors to their common dtype (None stays None)."""
     d = result_dtype(*[x for x in operands if x is not None])
     return [None if x is None else to(x, d) for x in operands]
 
 
-def exact(x, d):
+def cast_exact(x, d):
     """Casts an operand to exactly this dtype, also a scalar (which `to` leaves in float32 next to a
     float16 tensor)."""
-    return cast(x, d) if hasattr(x, "_stype") else exact_number(x, d)
+    return cast(x, d) if hasattr(x, "_np_dtype") else exact_number(x, d)
 
 
 def tensors(name, *args):
     """Raises TypeError unless all are tensors. Names and positions are those of PyTorch's
     signatures (input, other)."""
     for x in args:
-        if x.__class__ is not Tensor and not taken(x):
+        if x.__class__ is not Tensor and not is_tensor(x):
             i = [x is y for y in args].index(True)
-            raise not_tensor(name, ("input", "other")[i], i + 1, x)
+            raise tensor_type_error(name, ("input", "other")[i], i + 1, x)
 
 
 def no_derivative(name):
@@ -70,10 +70,10 @@ def unwritten_derivative(name):
 def scalar_dtype(x):
     """Returns the dtype of a scalar next to `x` in a kernel: float32 if `x` has half precision,
     which kernels compute in float32."""
-    d = x._stype
+    d = x._np_dtype
     return F32 if d in dtypes.LOW else d
 
 
-def number(value, like):
+def scalar(value, like):
     """Wraps a scalar as an operand next to the tensor `like`."""
-    return Const(value, scalar_dtype(like))
+    return ScalarOperand(value, scalar_dtype(like))

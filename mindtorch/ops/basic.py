@@ -1,10 +1,10 @@
 """The few primitives that everything else is built on: cast, copy, sum to a shape, add, multiply.
 """
-from mindtorch.core import alias, autocast, devices, engine, fitting, gradients, meta, promote, tape
-from mindtorch.core.conjugate import conj_view
-from mindtorch.core.layout import kept, like, pointwise
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core import inplace, autocast, device_dispatch, engine, validate_grad, accumulate_grad, meta, type_promotion, primitives
+from mindtorch.core.lazy_conj import conj_view
+from mindtorch.core.stride_rules import as_computed, like, pointwise
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
 
 
 _cast = primitive("to_copy", "a, *, dtype", lambda c, g: _cast_back(g, c.dtypes[0]), raw=True, layout=like)
@@ -16,7 +16,7 @@ def _cast_back(g, dtype):
 
 def cast(x, dtype):
     """Casts a tensor to NumPy dtype `dtype`; returns `x` itself if it already has that dtype."""
-    if x._stype == dtype:
+    if x._np_dtype == dtype:
         return x
     return _cast(x, dtype=dtype)
 
@@ -26,7 +26,7 @@ def cast_grad(g, dtype):
     return cast(g, dtype)
 
 
-promote._cast = autocast._cast = cast
+type_promotion._cast = autocast._cast = cast
 
 
 #: copies to another device
@@ -36,27 +36,27 @@ _moved = primitive("to_device", "a, *, source, target", lambda c, g: move(g, c.s
 def move(x, dev):
     """Moves a tensor to the device `dev` (a torch.device); returns `x` itself if it is already
     there."""
-    return x if x._dev == dev else _moved(x, source=x._dev, target=dev)
+    return x if x._device == dev else _moved(x, source=x._device, target=dev)
 
 
 # ------------------------------------------------------------------ shape of gradients
-sum_to = primitive("sum_to_size", "a, *, size", lambda c, g: broadcast(g, shape=c.shapes[0]), layout=kept)
+sum_to = primitive("sum_to_size", "a, *, size", lambda c, g: broadcast(g, shape=c.shapes[0]), layout=as_computed)
 broadcast = primitive("broadcast", "a, *, shape", lambda c, g: sum_to(g, size=c.shapes[0]), raw=True, node="ExpandBackward0")
 
 clone = primitive("clone", "a", lambda c, g: g, raw=True, layout=like)
 
 # ------------------------------------------------------------------ tensors of one value
 #
-# new_full(like, size=, value=, stype=): on the device of `like`, whose values are not read.
-new_full = primitive("new_full", "like, *, size, value, stype", raw=True)
+# new_full(like, size=, value=, np_dtype=): on the device of `like`, whose values are not read.
+new_full = primitive("new_full", "like, *, size, value, np_dtype", raw=True)
 
 
 def zeros_like(g):
     """Returns the zero gradient of a piecewise constant function."""
-    return new_full(g, size=g._sizes, value=0, stype=g._stype)
+    return new_full(g, size=g._sizes, value=0, np_dtype=g._np_dtype)
 
 
-alias.new_full = new_full
+inplace.new_full = new_full
 
 
 # ------------------------------------------------------------------ arithmetic of gradient rules
@@ -70,25 +70,25 @@ _conj = primitive("conj", "a", lambda c, g: _conj(g))
 eq_, ne_, lt_, le_, gt_, ge_ = [primitive(n, "a, b") for n in ("eq", "ne", "lt", "le", "gt", "ge")]
 and_, or_, not_ = primitive("logical_and", "a, b"), primitive("logical_or", "a, b"), primitive("logical_not", "a")
 #: keep(g, mask): g where the bool tensor `mask` is True, else 0 (also where g is NaN or inf).
-keep = primitive("keep", "g, mask", lambda c, g: keep(g, c.mask), None, raw=True, layout=pointwise, node="MaskedFillBackward0")
+mask_grad = primitive("mask_grad", "g, mask", lambda c, g: mask_grad(g, c.mask), None, raw=True, layout=pointwise, node="MaskedFillBackward0")
 
 
 def conj(x):
     """Returns the complex conjugate; a real tensor is returned unchanged."""
-    return _conj(x) if x._stype.kind == "c" and (x.__class__ is Tensor or taken(x)) else (x if x._stype.kind != "c" else _const_conj(x))
+    return _conj(x) if x._np_dtype.kind == "c" and (x.__class__ is Tensor or is_tensor(x)) else (x if x._np_dtype.kind != "c" else _const_conj(x))
 
 
 def lazy_conj(x):
     """Returns the conjugate of a complex tensor as a view; a real tensor is returned unchanged."""
-    return conj_view(x) if x._stype.kind == "c" else x
+    return conj_view(x) if x._np_dtype.kind == "c" else x
 
 
 def _const_conj(c):
     return c.conj()
 
 
-fitting._ops.update(sum_to=sum_to, cast_grad=cast_grad)
+validate_grad._ops.update(sum_to=sum_to, cast_grad=cast_grad)
 engine._ops.update(add=add_, clone=clone, meta=meta.of)
-gradients._ops.update(add=add_, clone=clone)
-devices._ops.update(cast=cast, expand=lambda x, size: broadcast(x, shape=size))
-tape.ops["new_full"] = new_full
+accumulate_grad._ops.update(add=add_, clone=clone)
+device_dispatch._ops.update(cast=cast, expand=lambda x, size: broadcast(x, shape=size))
+primitives.ops["new_full"] = new_full

@@ -7,11 +7,11 @@ op. `mindtorch/torch/_inductor/_plans.py` substitutes it for a recorded call whe
 (`fast`). When the backward pass itself is recorded, gradients are computed through the plain ops.
 """
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import any_suggests, batch_norm as _norm_layout, by_operand
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import bump
+from mindtorch.core.stride_rules import any_suggests, batch_norm as _norm_layout, by_operand
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import bump_version
 from mindtorch.ops.linalg.matmul import linear
-from mindtorch.ops.nn._fused import again
+from mindtorch.ops.nn._fused import composite_backward
 from mindtorch.ops.nn.activation import leaky_relu
 from mindtorch.ops.nn.conv import _numbers, _pads, channel_sum_, conv_, conv_transposed_, conv_weight_
 from mindtorch.ops.nn.norm import _compose_bn
@@ -103,7 +103,7 @@ def _bn_rule(c, g):
             y = _compose_bn(x, w, b, eps)
             y = y if res is None else y + res
             return y if not act else y.relu() if act == 1 else _leaky(y, slope)
-        return again(compose, (c.x, c.w, c.b, c.res), g) + (None, None)
+        return composite_backward(compose, (c.x, c.w, c.b, c.res), g) + (None, None)
     gx, gw, gb, gres = _bn_backward(g, c.x, c.out if c.act else None, c.w, c.out1, c.out2, act=c.act, slope=c.slope, needs=c.needs)
     return gx, gw, gb, gres if c.act else g, None, None
 
@@ -115,7 +115,7 @@ def _leaky(y, slope):
 _bn_backward = primitive("compiled_batch_norm_backward", "g, x, y=None, w=None, mean, rstd, *, act, slope, needs",
                          layout=(by_operand(1), None, None, None))
 #: (y, mean, 1 / std); writes the running mean rm and variance rv
-_bn = primitive("compiled_batch_norm", "x, w=None, b=None, res=None, rm=None, rv=None, *, eps, momentum, act, slope", _bn_rule, held=(1, 2),
+_bn = primitive("compiled_batch_norm", "x, w=None, b=None, res=None, rm=None, rv=None, *, eps, momentum, act, slope", _bn_rule, residuals=(1, 2),
                 node="NativeBatchNormBackward0", layout=(_norm_layout, None, None))
 
 
@@ -125,8 +125,8 @@ def batch_norm(momentum, eps, act, slope):
     def batch_norm(x, rm, rv, w, b, res=None):
         y = _bn(x, w, b, res, rm, rv, eps=eps, momentum=momentum, act=act, slope=slope)[0]
         if rm is not None:
-            bump(rm)
-            bump(rv)
+            bump_version(rm)
+            bump_version(rv)
         return y
     return batch_norm
 
@@ -135,13 +135,13 @@ def batch_norm(momentum, eps, act, slope):
 def _pool_rule(c, g):
     if mode.on:
         kernel, stride, padding, relu = c.kernel, c.stride, c.padding, c.relu
-        return again(lambda x: max_pool2d(x.relu() if relu else x, kernel, stride, padding), (c.x,), g)[0]
+        return composite_backward(lambda x: max_pool2d(x.relu() if relu else x, kernel, stride, padding), (c.x,), g)[0]
     return _pool_backward(g, c.out1, shape=c.shapes[0])
 
 
 _pool_backward = primitive("compiled_max_pool2d_backward", "g, where, *, shape")
 #: (y, index of each maximum in its plane)
-_pool = primitive("compiled_max_pool2d", "x, *, size, kernel, stride, padding, relu", _pool_rule, held=(1,),
+_pool = primitive("compiled_max_pool2d", "x, *, size, kernel, stride, padding, relu", _pool_rule, residuals=(1,),
                   node="MaxPool2DWithIndicesBackward0", layout=(by_operand(0), None))
 
 
@@ -161,7 +161,7 @@ def max_pool(kernel, stride, padding, size, relu):
 # ------------------------------------------------------------------ linear
 def _linear_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: linear(x, w, b).relu() if c.relu else linear(x, w, b), (c.x, c.w, c.b), g)
+        return composite_backward(lambda x, w, b: linear(x, w, b).relu() if c.relu else linear(x, w, b), (c.x, c.w, c.b), g)
     return _linear_backward(g, c.x, c.w, c.out if c.relu else None, needs=c.needs)
 
 
@@ -182,15 +182,15 @@ def linear_layer(relu):
 # ------------------------------------------------------------------ LSTM
 def _lstm_rule(c, g):
     if mode.on:
-        return again(lambda *a: _compose_lstm(*a, None, c.sizes, c.reverse),
-                     (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g) + (None,)
+        return composite_backward(lambda *a: _compose_lstm(*a, None, c.sizes, c.reverse),
+                                  (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g) + (None,)
     return _lstm_backward(g[0], g[1], g[2], c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.out3, c.out4, c.out5, c.out6, steps=len(c.sizes),
                           reverse=c.reverse, needs=c.needs) + (None,)
 
 
 _lstm_backward = primitive("compiled_lstm_backward", "gy, gh, gc, x, h0, c0, w_ih, w_hh, y, gates, c, tc, *, steps, reverse, needs")
 _lstm = primitive("compiled_lstm", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule,
-                  held=(3, 4, 5, 6), node="MkldnnRnnLayerBackward0")
+                  residuals=(3, 4, 5, 6), node="MkldnnRnnLayerBackward0")
 
 
 def lstm(*args):
@@ -198,4 +198,5 @@ def lstm(*args):
     return run_lstm(_lstm, *args)
 
 
-__all__ = ["again", "batch_norm", "conv2d", "conv_numbers", "conv_transpose2d", "conv_transpose_numbers", "linear_layer", "lstm", "max_pool", "pool_numbers"]
+__all__ = ["composite_backward", "batch_norm", "conv2d", "conv_numbers", "conv_transpose2d", "conv_transpose_numbers", "linear_layer", "lstm", "max_pool",
+           "pool_numbers"]

@@ -3,17 +3,17 @@ norms of slices."""
 import math
 import warnings
 
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import I64
-from mindtorch.core.numbers import read
-from mindtorch.core.table import TABLE, op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import of_all
+from mindtorch.core.scalars import read
+from mindtorch.core.op_registry import OPS, register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import of_all
 from mindtorch.ops.creation import _reparam  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops.indexing import _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
-from mindtorch.ops._checks import need_tensor, wrap_dim
-from mindtorch.ops._operands import number
+from mindtorch.ops._checks import check_tensor, wrap_dim
+from mindtorch.ops._operands import scalar
 from mindtorch.ops.basic import cast, conj, lt_, new_full
 from mindtorch.ops.shapes.shape import clone_
 
@@ -23,19 +23,19 @@ def _weights(name, x, w, kinds, wanted):
     """Checks the weights of observations."""
     if w is None:
         return
-    d, n = w._stype, x._sizes[1]
+    d, n = w._np_dtype, x._sizes[1]
     if w.ndim > 1:
         raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {w.ndim} dimensions")
     if d.kind not in kinds:
-        raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype but got {name} with {title(d)} dtype")
+        raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype but got {name} with {scalar_type_name(d)} dtype")
     if w._numel != n:
         raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but got "
                            f"{w._numel} != {n}")
-    if of_all(lt_(w, number(0, w)).any()).any():
+    if of_all(lt_(w, scalar(0, w)).any()).any():
         raise RuntimeError(f"cov(): {name} cannot be negative")
 
 
-@op
+@register_op
 def cov(input, *, correction=1, fweights=None, aweights=None):
     """Covariance matrix of variables (rows) over observations (columns); for a single variable its
     variance, 0-dim.
@@ -43,11 +43,11 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     fweights (integers) are the repetition counts of the observations, aweights (floats) their
     relative weights.
     """
-    need_tensor("cov", input)
+    check_tensor("cov", input)
     correction = read("cov", "correction", "int", correction)
     if input.ndim > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
-    if input._stype.kind == "b":
+    if input._np_dtype.kind == "b":
         raise RuntimeError("cov(): bool dtype is not supported for input")
     x = input if input.ndim == 2 else input.reshape(1, -1)
     _weights("fweights", x, fweights, "iu", "integral")
@@ -66,19 +66,19 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         freedom = total - correction * (w * aweights).sum() / total
     else:
         freedom = total - correction
-    if (freedom.item() if taken(freedom) else freedom) <= 0:
+    if (freedom.item() if is_tensor(freedom) else freedom) <= 0:
         warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
                       stacklevel=2)
-        freedom = (freedom * 0).abs() if taken(freedom) else 0
+        freedom = (freedom * 0).abs() if is_tensor(freedom) else 0
     away = x - mean
     r = away @ conj(away if w is None else away * w).T / freedom
     return r if input.ndim == 2 and x._sizes[0] != 1 else r.reshape(())
 
 
-@op
+@register_op
 def corrcoef(input):
     """Pearson's correlation coefficients of variables (rows) over observations (columns)."""
-    need_tensor("corrcoef", input)
+    check_tensor("corrcoef", input)
     if input.ndim > 2:
         raise RuntimeError("corrcoef(): expected input to have two or fewer dimensions but got an input with "
                            f"{input.ndim} dimensions")
@@ -86,67 +86,67 @@ def corrcoef(input):
     if not c.ndim:
         return c / c
     d = c.diagonal()
-    d = d.real if c._stype.kind == "c" else d
+    d = d.real if c._np_dtype.kind == "c" else d
     scale = d.sqrt()
     c = c / scale.unsqueeze(1) / scale.unsqueeze(0)
-    if c._stype.kind == "c":
-        return TABLE["complex"].fn(c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
+    if c._np_dtype.kind == "c":
+        return OPS["complex"].fn(c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
     return c.clamp(-1, 1)
 
 
-@op(method=False)
+@register_op(method=False)
 def vander(x, N=None, increasing=False):
     """Vandermonde matrix: powers of the elements of a vector in N columns, descending unless
     `increasing`."""
-    need_tensor("vander", x, "x")
+    check_tensor("vander", x, "x")
     if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
     rows = x._numel
     n = rows if N is None else int(N)
     if n < 0:
         raise RuntimeError("N must be non-negative.")
-    x = cast(x, I64) if x._stype.kind in "biu" else x
+    x = cast(x, I64) if x._np_dtype.kind in "biu" else x
     if n == 0:
-        return new_full(x, size=(rows, 0), value=0, stype=x._stype)
+        return new_full(x, size=(rows, 0), value=0, np_dtype=x._np_dtype)
     columns = x.unsqueeze(1).expand(rows, n - 1)
-    r = TABLE["cat"].fn([new_full(x, size=(rows, 1), value=1, stype=x._stype), columns.cumprod(1)], 1)
+    r = OPS["cat"].fn([new_full(x, size=(rows, 1), value=1, np_dtype=x._np_dtype), columns.cumprod(1)], 1)
     return r if increasing else r.flip(1)
 
 
 # ------------------------------------------------------------------ copies
-@op(method=False, out="same")
+@register_op(method=False, out="same")
 def slice_copy(input, dim=0, start=None, end=None, step=1):
     """Returns a slice along `dim` as a copy."""
-    need_tensor("slice_copy", input)
+    check_tensor("slice_copy", input)
     axis = wrap_dim("slice_copy", dim, input.ndim)
     if step <= 0:
         raise RuntimeError("slice step must be positive")
     return clone_(input[(slice(None),) * axis + (slice(start, end, step),)], fmt="contiguous")
 
 
-@op(method=False, out=True)
+@register_op(method=False, out=True)
 def detach_copy(input):
     """Returns a copy without history."""
-    need_tensor("detach_copy", input)
+    check_tensor("detach_copy", input)
     return _detach_copy(input)
 
 
 _detach_copy = primitive("detach_copy", "a", raw=True)
 
 
-@op
+@register_op
 def slice_inverse(input, src, dim=0, start=None, end=None, step=1):
     """Views the memory of input with the shape and strides of src."""
-    need_tensor("slice_inverse", input)
-    need_tensor("slice_inverse", src, "src", 2)
+    check_tensor("slice_inverse", input)
+    check_tensor("slice_inverse", src, "src", 2)
     return input.as_strided(src._sizes, src.stride(), src.storage_offset())
 
 
 # ------------------------------------------------------------------ norms of slices
-@op(method=False)
+@register_op(method=False)
 def norm_except_dim(v, pow=2, dim=0):
     """Norm of each slice along `dim` (-1: of the whole tensor), shaped to broadcast against v."""
-    need_tensor("norm_except_dim", v, "v")
+    check_tensor("norm_except_dim", v, "v")
     if dim == -1:
         return v.norm(pow)
     n = v.ndim

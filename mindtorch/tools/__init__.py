@@ -26,8 +26,8 @@ _LAZY = {
     "load_layer_info": "mindtorch.tools._layer_info",
     "read_config": "mindtorch.tools._config",
     "read_rank_checkpoints": "mindtorch.tools._rank_checkpoints",
-    "watch": "mindtorch.tools._watch",
-    "watch_training": "mindtorch.tools._watch",
+    "watch": "mindtorch.tools._training_monitor",
+    "watch_training": "mindtorch.tools._training_monitor",
     "write_rank_checkpoints": "mindtorch.tools._rank_checkpoints",
 }
 

@@ -18,7 +18,7 @@ import threading
 import warnings
 import weakref
 
-from mindtorch.backend import owned
+from mindtorch.backend import secure_files
 from mindtorch.backend.cpython import at_fork
 from mindtorch.torch.multiprocessing.reductions import parts_of, tensor_of_parts
 from mindtorch.torch.utils.data import Dataset, IterableDataset
@@ -182,11 +182,11 @@ class CachedDataset(Dataset):
         else:
             self.folder = os.path.abspath(os.fspath(folder))
             # Unpickling executes code from the file, so no other user may have written it.
-            self.folder = owned.folder(self.folder, parents=False, mode=0o700)
+            self.folder = secure_files.secure_dir(self.folder, parents=False, mode=0o700)
             for name in (_FILE, f"{_FILE}-wal"):
                 # (Another process deletes the -wal file when it closes the first.)
                 with contextlib.suppress(FileNotFoundError):
-                    owned.check(os.path.join(self.folder, name))
+                    secure_files.check(os.path.join(self.folder, name))
         self._durable = folder is not None
         if max_bytes is None:
             free = os.statvfs(self.folder)

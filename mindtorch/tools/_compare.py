@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from mindtorch.tools import _sides, _trace
-from mindtorch.tools._locate import CompareError, Comparison
+from mindtorch.tools import _workers, _activation_recorder
+from mindtorch.tools._first_divergence import CompareError, Comparison
 
 
 def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, loss=None, targets=(), steps=0,
@@ -68,7 +68,7 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
         raise ValueError(f"every must be at least 1, not {every}")
     if steps and not grads:
         raise ValueError("steps need gradients")
-    sides = _sides.parse(sides)
+    sides = _workers.parse(sides)
     if before is not None and not os.path.isfile(before):
         raise CompareError(f"there is no file {before}")
     with tempfile.TemporaryDirectory(prefix="mindtorch-diff-") as folder:
@@ -166,7 +166,7 @@ def _random(rng, shape):
     return (rng.rand(*size) < 0.5) if kind.kind == "b" else rng.randn(*size).astype(kind)
 
 
-def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_sides.DEFAULT, before=None, standin=None, kernels=()):
+def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_workers.DEFAULT, before=None, standin=None, kernels=()):
     """Runs the jobs, one process per side, and returns [(first side's record, second side's
     record)]. The second side waits for the weights of the first. Files are written to `folder`."""
     if standin is None:
@@ -225,7 +225,7 @@ def _run(jobs, folder, workdir, torch_python, timeout, sides, before, machine):
                 process.kill()
             process.wait()
             log.close()
-    return [tuple(_trace.load(running[n][2][i]) for n in (0, 1)) for i, _ in jobs]
+    return [tuple(_activation_recorder.load(running[n][2][i]) for n in (0, 1)) for i, _ in jobs]
 
 
 def _environment(side, other, machine, log):

@@ -27,7 +27,7 @@ def configure(parser):
     parser.add_argument("source", help="file to read")
     parser.add_argument("target", help="file to write")
     parser.add_argument("--key", help="entry of a torch file's dict that holds the parameters, such as state_dict; "
-                                      "with dots for entries of entries")
+                        "with dots for entries of entries")
     parser.add_argument("--tensors-only", action="store_true", help="leave out entries that are no tensors")
     parser.add_argument("--force", action="store_true", help="overwrite the target")
 
@@ -48,8 +48,8 @@ def _read_torch(path):
 
 def _read_mindspore(path):
     from mindtorch.backend.mindspore.runtime import ms
-    from mindtorch.core.tensor import adopt, wrap
-    return {k: wrap(adopt(v)._a) if isinstance(v, ms.Tensor) else v for k, v in ms.load_checkpoint(str(path)).items()}
+    from mindtorch.core.tensor import adopt, wrap_array
+    return {k: wrap_array(adopt(v)._array) if isinstance(v, ms.Tensor) else v for k, v in ms.load_checkpoint(str(path)).items()}
 
 
 def _read_safetensors(path):
@@ -57,14 +57,14 @@ def _read_safetensors(path):
     import safetensors
 
     import mindtorch.torch as torch
-    from mindtorch.core.tensor import wrap
+    from mindtorch.core.tensor import wrap_array
     out = {}
     for name, entry in safetensors.deserialize(pathlib.Path(path).read_bytes()):
         dtype = _NAMES.get(entry["dtype"])
         if dtype is None:
             raise Refused(f"{path}: {name} has dtype {entry['dtype']}, which is not supported")
         a = np.frombuffer(bytearray(entry["data"]), np.uint8)
-        out[name] = wrap(a.view(getattr(torch, dtype).np).reshape(entry["shape"]))
+        out[name] = wrap_array(a.view(getattr(torch, dtype).np).reshape(entry["shape"]))
     return out
 
 
@@ -80,7 +80,7 @@ def _write_mindspore(tensors, path):
     for name, t in tensors.items():
         if not t.numel():
             raise Refused(f"{name} has no elements (shape {list(t.shape)}), which a .ckpt file cannot hold")
-        if not holds(t._a):
+        if not holds(t._array):
             raise Refused(f"{name} has dtype {t.dtype}, which a .ckpt file cannot hold")
     ms.save_checkpoint([{"name": k, "data": v.detach().contiguous()} for k, v in tensors.items()], str(path))
 
@@ -96,8 +96,8 @@ def _write_safetensors(tensors, path):
         dtype = str(t.dtype).rpartition(".")[2]
         if dtype not in codes:
             raise Refused(f"{name} has dtype {t.dtype}, which a .safetensors file cannot hold")
-        block = np.ascontiguousarray(t._a).tobytes()
-        header[name] = {"dtype": codes[dtype], "shape": list(t._a.shape), "data_offsets": [at, at + len(block)]}
+        block = np.ascontiguousarray(t._array).tobytes()
+        header[name] = {"dtype": codes[dtype], "shape": list(t._array.shape), "data_offsets": [at, at + len(block)]}
         at += len(block)
         blocks.append(block)
     head = json.dumps(header).encode()

@@ -32,18 +32,18 @@ def npu():
     """Context manager that provides the npu device, on MindSpore's CPU target where there is no
     other."""
     import mindtorch.torch  # noqa: F401  (fills the tables)
-    from mindtorch.core import devices
-    if "npu" in devices.DEVICES:
-        yield devices.DEVICES["npu"]
+    from mindtorch.core import device_dispatch
+    if "npu" in device_dispatch.DEVICES:
+        yield device_dispatch.DEVICES["npu"]
         return
     from mindtorch.backend.mindspore import npu as made
-    from mindtorch.core import accelerator
+    from mindtorch.core import backend_autoload
     device = made.Npu("CPU")
-    accelerator.start(device)
+    backend_autoload.register_device(device)
     try:
         yield device
     finally:
-        accelerator.stop(device)
+        backend_autoload.unregister_device(device)
 
 
 @contextlib.contextmanager
@@ -54,15 +54,15 @@ def _placed(device):
         yield
         return
     import mindtorch.torch as mt
-    from mindtorch.core import devices, rng
-    before = mt.get_default_device(), devices.fallback.policy, rng.policy.host
+    from mindtorch.core import device_dispatch, rng
+    before = mt.get_default_device(), device_dispatch.fallback.policy, rng.policy.host
     mt.set_default_device(device)
-    devices.fallback.policy, rng.policy.host = "silent", True
+    device_dispatch.fallback.policy, rng.policy.host = "silent", True
     try:
         yield
     finally:
         mt.set_default_device(before[0])
-        devices.fallback.policy, rng.policy.host = before[1:]
+        device_dispatch.fallback.policy, rng.policy.host = before[1:]
 
 
 class Judged:
@@ -81,8 +81,8 @@ class Judged:
 
 def collect(samples, dtypes, text="", device="cpu"):
     """Returns the `Judged` of the ops whose name contains `text`."""
-    from mindtorch.core.devices import FALLBACKS
-    from mindtorch.tools import _conformance as C
+    from mindtorch.core.device_dispatch import FALLBACKS
+    from mindtorch.tools import _opinfo_runner as C
     torch, db = C.real_torch()
     found = Judged(device, samples, dtypes)
     with _placed(device):
@@ -228,9 +228,9 @@ def main(args):
     if args.kernels or args.op:
         with npu():
             return _records(args)
-    from mindtorch.tools import _conformance
+    from mindtorch.tools import _opinfo_runner
     try:
-        _conformance.real_torch()
+        _opinfo_runner.real_torch()
     except ImportError as e:
         print(f"coverage needs real torch (pip install torch==2.13.0 expecttest): {e}", file=sys.stderr)
         return 2

@@ -14,7 +14,7 @@ HEAD = ["primitive", "signature", "gradient"]
 def devices():
     """Returns the device types that can have kernels: cpu, meta, and every registered device under
     its primary name."""
-    from mindtorch.core.devices import DEVICES
+    from mindtorch.core.device_dispatch import DEVICES
     return ["cpu", "meta", *sorted(n for n, d in DEVICES.items() if getattr(d, "type", n) == n)]
 
 
@@ -66,7 +66,7 @@ def on_target(prim, target):
 def primitives(text=""):
     """Returns {name: record}, sorted by name."""
     import mindtorch.torch.distributed.tensor  # noqa: F401  (declares one of its own)
-    from mindtorch.core.tape import PRIMITIVES
+    from mindtorch.core.primitives import PRIMITIVES
     return {n: PRIMITIVES[n].prim for n in sorted(PRIMITIVES) if text in n}
 
 
@@ -91,7 +91,7 @@ def by(prim, device):
 def signature(prim):
     """Returns the tensor arguments, then after a star the constants."""
     tensors = [f"{n}=None" if i in prim.optional else n for i, n in enumerate(prim.inputs)]
-    return ", ".join([*tensors, *(["*", *prim.statics] if prim.statics else [])])
+    return ", ".join([*tensors, *(["*", *prim.attrs] if prim.attrs else [])])
 
 
 def gradient(prim):
@@ -248,7 +248,7 @@ def describe_op(op):
     yield f"  autocast   {'depends on the arguments' if callable(op.autocast) else op.autocast or 'unchanged'}"
     if op.inplace or op.out:
         yield f"  overlap    {op.overlap or 'not checked for out='}"
-    yield f"  placement  {op.placement or 'on complete tensors'}"
+    yield f"  placement  {op.sharding or 'on complete tensors'}"
     yield f"  capture    {op.capture or 'recorded'}"
     if op.writes:
         yield f"  writes     unless {op.writes[0]} is {op.writes[1]}"
@@ -264,8 +264,8 @@ def describe_primitive(prim):
                                ("a sequence of tensors", prim.variadic)) if has]
     if prim.nondiff:
         traits.append(f"results without gradient: {', '.join(map(str, prim.nondiff))}")
-    if prim.held:
-        traits.append(f"results that are no tensors: {', '.join(map(str, prim.held))}")
+    if prim.residuals:
+        traits.append(f"results that are no tensors: {', '.join(map(str, prim.residuals))}")
     if traits:
         yield f"  traits     {'; '.join(traits)}"
     if not prim.view:
@@ -285,10 +285,10 @@ def _rule(rule):
 def describe(name):
     """Returns everything that the records contain on ops and primitives of this name, as lines; an
     empty list if there are none."""
-    from mindtorch.core.records import TABLE
+    from mindtorch.core.op_schema import OPS
     known = primitives()
     ops = {}
-    for o in TABLE.values():
+    for o in OPS.values():
         if name in (o.qualname, o.name):
             ops[o.main.qualname] = o.main
     lines = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from mindtorch.tools import _svg
 from mindtorch.tools._report import number
-from mindtorch.tools._trace import FUNCTIONALS
+from mindtorch.tools._activation_recorder import FUNCTIONALS
 
 _PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -260,7 +260,7 @@ def _bars(series, edges, caption, form):
 
 # ------------------------------------------------------------------ tree and tables
 def _tree(c):
-    from mindtorch.tools._judge import worst
+    from mindtorch.tools._tolerance import worst
     called, below = {}, {}
     for r in c.rows:
         if r.kind == "module":

@@ -13,12 +13,12 @@ import mindspore as ms
 import numpy as np
 from mindspore.train import node_strategy_pb2
 
-from mindtorch.core.tensor import wrap
+from mindtorch.core.tensor import wrap_array
 from mindtorch.torch.distributed.checkpoint.default_planner import DefaultSavePlanner, create_default_global_save_plan
 from mindtorch.torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from mindtorch.torch.distributed.checkpoint.format_utils import whole_state_dict
 from mindtorch.torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, MetadataIndex, TensorProperties,
-                                                            TensorStorageMetadata)
+                                                             TensorStorageMetadata)
 from mindtorch.torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
 __all__ = ["write_rank_checkpoints", "read_rank_checkpoints"]
@@ -70,11 +70,11 @@ def write_rank_checkpoints(checkpoint, folder, ranks, prefix="checkpoint", strat
     for rank in range(ranks):
         items = []
         for name, d in dims.items():
-            a = whole[below + name]._a
+            a = whole[below + name]._array
             if d is not None:
                 n = a.shape[d] // ranks
                 a = np.take(a, range(rank * n, (rank + 1) * n), axis=d)
-            items.append({"name": name, "data": wrap(np.ascontiguousarray(a))})
+            items.append({"name": name, "data": wrap_array(np.ascontiguousarray(a))})
         os.makedirs(os.path.join(folder, f"rank_{rank}"), exist_ok=True)
         ms.save_checkpoint(items, os.path.join(folder, f"rank_{rank}", f"{prefix}.ckpt"))
     if not integrated:
@@ -109,9 +109,9 @@ def _read_strategy(path):
     with open(path, "rb") as f:
         whole.ParseFromString(f.read())
     return {item.param_name: {"dev_matrix": list(item.parallel_layouts.dev_matrix[0].dim),
-                              "tensor_map": [list(m.dim) for m in item.parallel_layouts.tensor_map],
-                              "opt_weight_shard_size": item.parallel_layouts.opt_weight_shard_size,
-                              "field": item.parallel_layouts.field}
+            "tensor_map": [list(m.dim) for m in item.parallel_layouts.tensor_map],
+            "opt_weight_shard_size": item.parallel_layouts.opt_weight_shard_size,
+            "field": item.parallel_layouts.field}
             for item in whole.parallel_layout_item}
 
 
@@ -170,7 +170,7 @@ def read_rank_checkpoints(folder, checkpoint, strategy_file=None, prefix=None):
             if (name, begin) in seen:
                 continue
             seen.add((name, begin))
-            parts[name] = t = wrap(a)
+            parts[name] = t = wrap_array(a)
             size = type(t.shape)
             items.append(WriteItem(MetadataIndex(name, begin), WriteItemType.SHARD, tensor_data=TensorWriteData(
                 ChunkStorageMetadata(size(begin), t.shape), TensorProperties.create_from_tensor(t), size(whole))))

@@ -3,7 +3,7 @@ returns this module."""
 import importlib as _importlib
 import math as _math
 
-from mindtorch.core.stamp import keep as _keep, uncollected as _uncollected
+from mindtorch.core.codegen import save_cache as _keep, gc_paused as _uncollected
 
 with _uncollected():
     from mindtorch.core import dtypes as _dtypes

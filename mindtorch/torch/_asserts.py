@@ -1,5 +1,5 @@
 """Checks that raise with a message: torch._assert, torch._check and similar functions."""
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._function_protocol import overrides as _overrides
 from mindtorch.torch.cuda.streams import Event, Stream  # noqa: F401
 from mindtorch.torch._refusing import refuse
@@ -29,7 +29,7 @@ def _assert_async(input, assert_msg=None):
 
 def _raise(kind, cond, message):
     if not isinstance(cond, bool):
-        if taken(cond):
+        if is_tensor(cond):
             raise TypeError("cond must be a bool, but got a Tensor: torch._check_tensor_all() is for tensors")
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if cond:
@@ -83,9 +83,9 @@ def _check_with(error_type, cond, message):
 
 def _check_tensor_all_with(error_type, cond, message=None):
     """Raises error_type(message()) unless all elements of a bool tensor are True."""
-    if not taken(cond):
+    if not is_tensor(cond):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
-    if cond._stype.kind != "b":
+    if cond._np_dtype.kind != "b":
         raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
     _check_with(error_type, bool(cond.all()), message)
 

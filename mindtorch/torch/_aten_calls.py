@@ -10,12 +10,12 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu.region import pick
+from mindtorch.backend.cpu.as_strided import pick
 from mindtorch.backend.strides import contiguous_strides
 from mindtorch.core import rng
 from mindtorch.core.dtypes import of_np
-from mindtorch.core.tape import PRIMITIVES
-from mindtorch.core.tensor import Const, Held, shown, wrap
+from mindtorch.core.primitives import PRIMITIVES
+from mindtorch.core.tensor import ScalarOperand, SavedArray, saved_to_tensor, wrap_array
 from mindtorch.ops.linalg.matmul import broadcast_sizes
 from mindtorch.torch import _ops, _schema
 from mindtorch.torch._aten_losses import REDUCTIONS
@@ -30,10 +30,10 @@ def decomposition(prim):
 
 def _number(x):
     """Converts an operand to what aten receives: scalar operands become Python scalars."""
-    if x.__class__ is Const:
-        v = x._a.item()
+    if x.__class__ is ScalarOperand:
+        v = x._array.item()
         return v if v.__class__ in (int, float, bool, complex) else float(v)
-    return shown(x) if x.__class__ is Held else x
+    return saved_to_tensor(x) if x.__class__ is SavedArray else x
 
 
 def _same(r):
@@ -51,7 +51,7 @@ class Primitive(_ops.OpOverload):
     def __init__(self, prim):
         packet = _ops.OpOverloadPacket("mindtorch", prim.name)
         names = [_schema.Argument(n, "Tensor[]" if prim.variadic else "Tensor") for n in prim.inputs] + [
-            _schema.Argument(n, "Any", kwarg_only=True) for n in prim.statics]
+            _schema.Argument(n, "Any", kwarg_only=True) for n in prim.attrs]
         text = f"mindtorch::{prim.name}({', '.join([a.name for a in names])}) -> Tensor"
         super().__init__(packet, _schema.FunctionSchema(packet._qualified_op_name, "", names, ["Tensor"], text))
         self.prim = prim
@@ -59,8 +59,8 @@ class Primitive(_ops.OpOverload):
 
     def __call__(self, /, *args, **kwargs):
         r = self.prim.function(*args, **kwargs)
-        if self.prim.held and r.__class__ is tuple:
-            return tuple([shown(x) if x.__class__ is Held else x for x in r])
+        if self.prim.residuals and r.__class__ is tuple:
+            return tuple([saved_to_tensor(x) if x.__class__ is SavedArray else x for x in r])
         return r
 
 
@@ -91,7 +91,7 @@ def of(prim, args, kw):
                 return func, tuple([_number(x) for x in given]), {k: _number(v) for k, v in named.items()}, rest[1] if len(rest) > 1 else _as_results
     if prim.variadic:
         return _own_overload(prim), (list(args[0]),), kw, _as_results
-    given = tuple([wrap(x._a) if x.__class__ is Const else shown(x) if x.__class__ is Held else x for x in args])
+    given = tuple([wrap_array(x._array) if x.__class__ is ScalarOperand else saved_to_tensor(x) if x.__class__ is SavedArray else x for x in args])
     return _own_overload(prim), given, kw, _as_results
 
 
@@ -135,7 +135,7 @@ def _as_is(name, overload="default"):
 
 def _unary(prims):
     for n in prims.split():
-        NAMES[n] = lambda a, _n=n + ".default": None if a.__class__ is Const else (_n, (a,))
+        NAMES[n] = lambda a, _n=n + ".default": None if a.__class__ is ScalarOperand else (_n, (a,))
 
 
 _unary("""neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid deg2rad rad2deg
@@ -152,9 +152,9 @@ def _two(prims, overloads=("Tensor", "Scalar")):
     """
     for n in prims.split():
         def fn(a, b, _n=n):
-            if a.__class__ is Const:
+            if a.__class__ is ScalarOperand:
                 return None if _n not in _TURNED else (f"{_TURNED[_n]}.{overloads[1]}", (b, a))
-            return f"{_n}.{overloads[1] if b.__class__ is Const else overloads[0]}", (a, b)
+            return f"{_n}.{overloads[1] if b.__class__ is ScalarOperand else overloads[0]}", (a, b)
         NAMES[n] = fn
 
 
@@ -167,33 +167,33 @@ _two("copysign xlogy floor_divide", ("Tensor", "Scalar"))
 
 
 def _sub(a, b):
-    if a.__class__ is Const:
+    if a.__class__ is ScalarOperand:
         return "rsub.Scalar", (b, a)
     return "sub.Tensor", (a, b)
 
 
 NAMES.update({
     "sub": _sub,
-    "rsub": lambda a, b: None if a.__class__ is Const else ("rsub.Scalar" if b.__class__ is Const else "rsub.Tensor", (a, b)),
-    "add_scaled": lambda a, b, *, alpha: None if a.__class__ is Const else ("add.Tensor", (a, b), {"alpha": alpha}),
-    "sub_scaled": lambda a, b, *, alpha: None if a.__class__ is Const else ("sub.Tensor", (a, b), {"alpha": alpha}),
-    "div_floor": lambda a, b: None if a.__class__ is Const else ("div.Tensor_mode", (a, b), {"rounding_mode": "floor"}),
-    "div_trunc": lambda a, b: None if a.__class__ is Const else ("div.Tensor_mode", (a, b), {"rounding_mode": "trunc"}),
-    "remainder_number": lambda a, b: None if a.__class__ is Const else ("remainder.Scalar", (a, b)),
-    "fmod_number": lambda a, b: None if a.__class__ is Const else ("fmod.Scalar", (a, b)),
-    "pow": lambda a, b: ("pow.Scalar" if a.__class__ is Const else "pow.Tensor_Scalar" if b.__class__ is Const else "pow.Tensor_Tensor", (a, b)),
-    "pow_base": lambda a, b: ("pow.Scalar" if a.__class__ is Const else "pow.Tensor_Tensor", (a, b)),
+    "rsub": lambda a, b: None if a.__class__ is ScalarOperand else ("rsub.Scalar" if b.__class__ is ScalarOperand else "rsub.Tensor", (a, b)),
+    "add_scaled": lambda a, b, *, alpha: None if a.__class__ is ScalarOperand else ("add.Tensor", (a, b), {"alpha": alpha}),
+    "sub_scaled": lambda a, b, *, alpha: None if a.__class__ is ScalarOperand else ("sub.Tensor", (a, b), {"alpha": alpha}),
+    "div_floor": lambda a, b: None if a.__class__ is ScalarOperand else ("div.Tensor_mode", (a, b), {"rounding_mode": "floor"}),
+    "div_trunc": lambda a, b: None if a.__class__ is ScalarOperand else ("div.Tensor_mode", (a, b), {"rounding_mode": "trunc"}),
+    "remainder_number": lambda a, b: None if a.__class__ is ScalarOperand else ("remainder.Scalar", (a, b)),
+    "fmod_number": lambda a, b: None if a.__class__ is ScalarOperand else ("fmod.Scalar", (a, b)),
+    "pow": lambda a, b: ("pow.Scalar" if a.__class__ is ScalarOperand else "pow.Tensor_Scalar" if b.__class__ is ScalarOperand else "pow.Tensor_Tensor", (a, b)),
+    "pow_base": lambda a, b: ("pow.Scalar" if a.__class__ is ScalarOperand else "pow.Tensor_Tensor", (a, b)),
     "pow_number": lambda a, *, p: ("pow.Tensor_Scalar", (a, p)),
     "square": lambda a: ("pow.Tensor_Scalar", (a, 2)),
     "round": lambda a, *, decimals: ("round.decimals", (a,), {"decimals": decimals}) if decimals else ("round.default", (a,)),
-    "where": lambda c, a, b: ("where.self" if a.__class__ is not Const and b.__class__ is not Const else
-                              "where.ScalarOther" if a.__class__ is not Const else "where.ScalarSelf", (c, a, b)),
+    "where": lambda c, a, b: ("where.self" if a.__class__ is not ScalarOperand and b.__class__ is not ScalarOperand else
+                              "where.ScalarOther" if a.__class__ is not ScalarOperand else "where.ScalarSelf", (c, a, b)),
     "clamp_numbers": lambda a, *, low, high: ("clamp.default", (a, low, high)),
-    "clamp_tensors": lambda a, low, high: None if Const in (low.__class__, high.__class__) else ("clamp.Tensor", (a, low, high)),
-    "lerp": lambda a, b, w: ("lerp.Scalar" if w.__class__ is Const else "lerp.Tensor", (a, b, w)),
+    "clamp_tensors": lambda a, low, high: None if ScalarOperand in (low.__class__, high.__class__) else ("clamp.Tensor", (a, low, high)),
+    "lerp": lambda a, b, w: ("lerp.Scalar" if w.__class__ is ScalarOperand else "lerp.Tensor", (a, b, w)),
     "lerp_number": lambda a, b, *, weight: ("lerp.Scalar", (a, b, weight)),
-    "addcmul": lambda a, b, d, v: ("addcmul.default", (a, b, d), {"value": v}) if v.__class__ is Const else None,
-    "addcdiv": lambda a, b, d, v: ("addcdiv.default", (a, b, d), {"value": v}) if v.__class__ is Const else None,
+    "addcmul": lambda a, b, d, v: ("addcmul.default", (a, b, d), {"value": v}) if v.__class__ is ScalarOperand else None,
+    "addcdiv": lambda a, b, d, v: ("addcdiv.default", (a, b, d), {"value": v}) if v.__class__ is ScalarOperand else None,
     "polygamma": lambda a, *, n: ("polygamma.default", (n, a)),
     "logit": lambda a, *, eps: ("logit.default", (a, eps)),
     "nan_to_num": lambda a, *, nan, posinf, neginf: ("nan_to_num.default", (a, nan, posinf, neginf)),
@@ -226,10 +226,10 @@ NAMES.update({
     "diag_embed": lambda a, *, offset, dim1, dim2: ("diag_embed.default", (a, offset, dim1, dim2)),
     "gather": lambda a, index, *, dim, check: ("gather.default", (a, dim, index)),
     "index_select": lambda a, index, *, dim, check: ("index_select.default", (a, dim, index)),
-    "masked_fill": lambda a, value, mask: ("masked_fill.Scalar" if value.__class__ is Const else "masked_fill.Tensor", (a, mask, value)),
+    "masked_fill": lambda a, value, mask: ("masked_fill.Scalar" if value.__class__ is ScalarOperand else "masked_fill.Tensor", (a, mask, value)),
     "masked_select": lambda a, mask: ("masked_select.default", (a, mask)),
-    "new_full": lambda like, *, size, value, stype: ("new_zeros.default", (like, list(size)), {"dtype": of_np(stype)}) if value.__class__ in (int, float, bool) and (
-        value == 0) else ("new_full.default", (like, list(size), value), {"dtype": of_np(stype)}),
+    "new_full": lambda like, *, size, value, np_dtype: ("new_zeros.default", (like, list(size)), {"dtype": of_np(np_dtype)}) if value.__class__ in (int, float, bool) and (
+        value == 0) else ("new_full.default", (like, list(size), value), {"dtype": of_np(np_dtype)}),
     # reductions
     "sum_all": lambda a: ("sum.default", (a,)),
     "sum_dims": lambda a, *, axes, keepdim: ("sum.dim_IntList", (a, _list(axes), keepdim)),
@@ -264,11 +264,11 @@ NAMES.update({
     "threshold": lambda x, *, threshold, value: ("threshold.default", (x, threshold, value)),
     "glu": lambda x, *, dim: ("glu.default", (x, dim)),
     # new tensors
-    "zeros": lambda *, size, stride, stype, device: ("zeros.default", (list(size),), {"dtype": of_np(stype), "device": device}) if _in_c_order(size, stride) else None,
-    "full": lambda *, size, stride, value, stype, device: _full(list(size), value, of_np(stype), device) if _in_c_order(size, stride) else None,
-    "uniform": lambda *, size, stride, stype, generator, device: _random("rand", size, stride, stype, generator, device),
-    "normal": lambda *, size, stride, mean, std, stype, generator, device: _random("randn", size, stride, stype, generator, device) if (mean, std) == (0, 1) else None,
-    "empty": lambda *, size, stride, stype, device: ("empty.memory_format", (list(size),), {"dtype": of_np(stype), "device": device}) if _in_c_order(
+    "zeros": lambda *, size, stride, np_dtype, device: ("zeros.default", (list(size),), {"dtype": of_np(np_dtype), "device": device}) if _in_c_order(size, stride) else None,
+    "full": lambda *, size, stride, value, np_dtype, device: _full(list(size), value, of_np(np_dtype), device) if _in_c_order(size, stride) else None,
+    "uniform": lambda *, size, stride, np_dtype, generator, device: _random("rand", size, stride, np_dtype, generator, device),
+    "normal": lambda *, size, stride, mean, std, np_dtype, generator, device: _random("randn", size, stride, np_dtype, generator, device) if (mean, std) == (0, 1) else None,
+    "empty": lambda *, size, stride, np_dtype, device: ("empty.memory_format", (list(size),), {"dtype": of_np(np_dtype), "device": device}) if _in_c_order(
         size, stride) else None,
 })
 
@@ -279,10 +279,10 @@ def _full(size, value, dtype, device):
     return ("ones.default", (size,), named) if v == 1 else ("full.default", (size, v), named)
 
 
-def _random(name, size, stride, stype, generator, device):
-    if stype.kind == "c" or not _in_c_order(size, stride):
+def _random(name, size, stride, np_dtype, generator, device):
+    if np_dtype.kind == "c" or not _in_c_order(size, stride):
         return None
-    named = {"dtype": of_np(stype), "device": device}
+    named = {"dtype": of_np(np_dtype), "device": device}
     return (f"{name}.default", (list(size),), named) if generator is None or generator is rng.default_generator else (f"{name}.generator", (list(size),), {"generator": generator, **named})
 
 
@@ -464,7 +464,7 @@ def _pick_name(a, *, key):
 
 
 def _pick(a, *, key):
-    pick(np.ndarray.view(a._a, np.ndarray), key=key)  # raises the error of an invalid index
+    pick(np.ndarray.view(a._array, np.ndarray), key=key)  # raises the error of an invalid index
     steps = _steps(a.ndim, key)
     if len(steps) < 2:
         return NotImplemented
@@ -573,10 +573,10 @@ NAMES.update({
     "hardtanh_backward": lambda g, x, *, low, high: ("hardtanh_backward.default", (g, x, low, high)),
     "softplus_backward": lambda g, x, *, beta, threshold: ("softplus_backward.default", (g, x, beta, threshold)),
     **{name: _loss(name) for name in ("mse_loss", "smooth_l1_loss", "huber_loss")},
-    "softmax_backward": lambda g, y, *, dim: ("_softmax_backward_data.default", (g, y, dim, of_np(y._stype))),
-    "log_softmax_backward": lambda g, y, *, dim: ("_log_softmax_backward_data.default", (g, y, dim, of_np(y._stype))),
+    "softmax_backward": lambda g, y, *, dim: ("_softmax_backward_data.default", (g, y, dim, of_np(y._np_dtype))),
+    "log_softmax_backward": lambda g, y, *, dim: ("_log_softmax_backward_data.default", (g, y, dim, of_np(y._np_dtype))),
     "relu_backward": lambda g, y: ("threshold_backward.default", (g, y, 0)),
     "threshold_backward": lambda g, x, *, threshold: ("threshold_backward.default", (g, x, threshold)),
     **{name: (lambda g, y, _n=name: (f"{_n}.default", (g, y))) for name in ("tanh_backward", "sigmoid_backward", "silu_backward", "hardsigmoid_backward",
-                                                                          "hardswish_backward", "mish_backward")},
+                                                                            "hardswish_backward", "mish_backward")},
 })

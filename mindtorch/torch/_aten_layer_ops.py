@@ -7,17 +7,17 @@ and differentiating it.
 import functools
 
 from mindtorch.core import engine, grad_mode
-from mindtorch.core.dispatch import wanted
-from mindtorch.core.table import TABLE
-from mindtorch.core.tape import PRIMITIVES
-from mindtorch.core.tensor import again as alias_of
+from mindtorch.core.dispatch import is_enabled
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.primitives import PRIMITIVES
+from mindtorch.core.tensor import shallow_copy as alias_of
 from mindtorch.torch import _aten_layers, _ops
 from mindtorch.torch._aten_layer_names import RESIZED
 from mindtorch.torch._aten_losses import REDUCTIONS
 
 
 def _f(name):
-    row = TABLE[name]
+    row = OPS[name]
     return row.public or row.fn
 
 
@@ -27,7 +27,7 @@ def _one(fn):
 
     @functools.wraps(fn)
     def asked(*args, **kwargs):
-        if wanted("ops", "dispatch") and not _aten_layers.state.taken_apart and _aten_layers.asked_for(args, kwargs):
+        if is_enabled("ops", "dispatch") and not _aten_layers.state.taken_apart and _aten_layers.asked_for(args, kwargs):
             return _aten_layers.say(name, *args, **kwargs) if name in _aten_layers.LAYERS else _aten_layers.answer(_ops.find_overload("aten::" + name), args, kwargs)
         return fn(*args, **kwargs)
     return asked
@@ -206,7 +206,7 @@ def _scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p=0.0
             s = s.masked_fill(~s.new_ones(s._sizes[-2:]).bool().tril(), -float("inf"))
         if attn_mask is not None:
             s = s + attn_mask
-        return y, s.float().logsumexp(-1) if s._stype.itemsize == 2 else s.logsumexp(-1)
+        return y, s.float().logsumexp(-1) if s._np_dtype.itemsize == 2 else s.logsumexp(-1)
 
 
 @_one

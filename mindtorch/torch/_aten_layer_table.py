@@ -4,8 +4,8 @@ import math
 
 from mindtorch.core.dtypes import F32
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import is_tensor
 from mindtorch.ops.nn import norm, rnn
 from mindtorch.torch._aten_layers import PRIMITIVES, _present, _three, _trimmed, layer, op, prim, run, say
 from mindtorch.torch._aten_layer_names import RESIZED
@@ -13,7 +13,7 @@ from mindtorch.torch._aten_losses import REDUCTIONS
 
 
 def _f(name):
-    row = TABLE[name]
+    row = OPS[name]
     return row.public or row.fn
 
 
@@ -62,11 +62,11 @@ def _batch_norm_backward(g, args, named, outs, mask):
 
 @op("nn.functional.batch_norm", "batch_norm")
 def _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, cudnn_enabled=True):
-    if not taken(input) or input.ndim < 2 or input._stype.kind not in "fV":
+    if not is_tensor(input) or input.ndim < 2 or input._np_dtype.kind not in "fV":
         return NotImplemented
     if training and input._numel // (input._sizes[1] or 1) == 1 or (running_mean is None) != (running_var is None) or running_mean is None and not training or eps < 0:
         return NotImplemented  # the op itself raises the error for these
-    norm._check_bn(input._stype, input._sizes[1], running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    norm._check_bn(input._np_dtype, input._sizes[1], running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     return say("native_batch_norm", input, weight, bias, running_mean, running_var, bool(training), 0.0 if momentum is None else momentum, eps)[0]
 
 
@@ -137,7 +137,7 @@ def _max_pool_backward(n):
 
 def _max_pool(n, both):
     def said(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-        if not taken(input):
+        if not is_tensor(input):
             return NotImplemented
         sizes = [_each(kernel_size, n), _each(stride, n, []), _each(padding, n), _each(dilation, n)]
         if n == 1:
@@ -169,7 +169,7 @@ def _avg_pool_backward(n):
 
 def _avg_pool(n):
     def said(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-        if not taken(input):
+        if not is_tensor(input):
             return NotImplemented
         sizes, flags = [_each(kernel_size, n), _each(stride, n, []), _each(padding, n)], [bool(ceil_mode), bool(count_include_pad), divisor_override]
         if n > 1:
@@ -258,7 +258,7 @@ def _flash_backward(g, args, named, outs, mask):
 
 def _bias(mask, like):
     """Converts an attention mask to an additive bias."""
-    if mask._stype.kind != "b":
+    if mask._np_dtype.kind != "b":
         return mask
     return _f("where")(mask, like.new_zeros(()), like.new_full((), -math.inf))
 
@@ -277,8 +277,8 @@ def _attention(q, k, v, bias=None, *, causal, scale, keep, generator):
     e = q._sizes[-1]
     grouped = k._sizes[-3] if k.ndim > 2 else 1
     flash = (keep == 1 and q.ndim == k.ndim == v.ndim == 4 and e == k._sizes[-1] == v._sizes[-1] and q._sizes[0] == k._sizes[0] == v._sizes[0] and q._numel and k._numel
-             and grouped == v._sizes[-3] and grouped and q._sizes[-3] % grouped == 0 and q._stype.kind in "fV" and _flash_allowed()
-             and (bias is None or bias.ndim in (2, 4) and not bias._rg))
+             and grouped == v._sizes[-3] and grouped and q._sizes[-3] % grouped == 0 and q._np_dtype.kind in "fV" and _flash_allowed()
+             and (bias is None or bias.ndim in (2, 4) and not bias._requires_grad_))
     if flash:
         named = {} if bias is None else {"attn_mask": _bias(bias, q)}
         if scale != 1 / math.sqrt(e):
@@ -308,7 +308,7 @@ def _gradient_of_vector(a, u):
     It is summed to the vector's shape anyway, so one product over the rows of all batches computes
     it.
     """
-    if a.ndim < 3 or a._sizes[:-1] != u._sizes or mode.on and (a._rg or u._rg):
+    if a.ndim < 3 or a._sizes[:-1] != u._sizes or mode.on and (a._requires_grad_ or u._requires_grad_):
         return NotImplemented
     return run("mv", a.reshape(-1, a._sizes[-1]).t(), u.reshape(-1))
 
@@ -437,6 +437,6 @@ def _lstm_cell(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes,
 @prim("lstm")
 def _lstm(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep):
     # PyTorch has a dedicated operator, mkldnn_rnn_layer, for unpacked float32 LSTMs.
-    if x._stype == F32 and w_hr is None and len(set(sizes)) < 2:
+    if x._np_dtype == F32 and w_hr is None and len(set(sizes)) < 2:
         return NotImplemented
     return (*rnn._compose_lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse), None)

@@ -14,10 +14,10 @@ primitives; its keys are qualified names and its functions receive the op's argu
 import contextlib
 import threading
 
-from mindtorch.core import transforms
-from mindtorch.core.dispatch import FLAGS
+from mindtorch.core import functorch_levels
+from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.grad_mode import enable_grad, mode
-from mindtorch.core.tensor import TRANSFORMS, taken
+from mindtorch.core.tensor import TRANSFORMS, is_tensor
 from mindtorch.torch import _ops
 
 #: Set by `mindtorch/torch/_dispatch_protocol.py`. `answer`: (operator, args, kwargs) -> the result
@@ -77,17 +77,17 @@ state = _State()
 def usable():
     """False inside torch.func transforms and forward-mode differentiation, and while a
     differentiable gradient is computed. These go through primitives."""
-    return not state.taken_apart and FLAGS.dual is None and not (TRANSFORMS.count and transforms.levels())
+    return not state.taken_apart and dispatch_state.dual is None and not (TRANSFORMS.count and functorch_levels.levels())
 
 
 def tensors_of(args):
     """Returns the tensors among the arguments, including those in lists."""
     found = []
     for a in args:
-        if taken(a):
+        if is_tensor(a):
             found.append(a)
         elif a.__class__ in (list, tuple):
-            found += [t for t in a if taken(t)]
+            found += [t for t in a if is_tensor(t)]
     return found
 
 
@@ -96,7 +96,7 @@ def say(name, *args, **named):
     its gradient."""
     func = _ops.find_overload("aten::" + name)
     found = tensors_of((*args, *named.values()))
-    if not (mode.on and any([t._rg for t in found])):
+    if not (mode.on and any([t._requires_grad_ for t in found])):
         return answer(func, args, named)
     made = LAYERS[name]
     return made.function.apply((made, func, args, named), *found)
@@ -113,12 +113,12 @@ def _forward(ctx, call, *tensors):
     made, func, args, named = call
     r = answer(func, args, named)
     outs = tuple(r) if isinstance(r, (tuple, list)) else (r,)
-    kept = [a for i, a in enumerate(args) if taken(a) and i not in made.loose] + [a for a in named.values() if taken(a)]
-    ctx.call = (made, func, [_PLACE if taken(a) and i not in made.loose else a for i, a in enumerate(args)],
-                {k: _PLACE if taken(a) else a for k, a in named.items()})
+    kept = [a for i, a in enumerate(args) if is_tensor(a) and i not in made.loose] + [a for a in named.values() if is_tensor(a)]
+    ctx.call = (made, func, [_PLACE if is_tensor(a) and i not in made.loose else a for i, a in enumerate(args)],
+                {k: _PLACE if is_tensor(a) else a for k, a in named.items()})
     ctx.save_for_backward(*kept, *[outs[i] for i in made.keeps])
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*[o for o in outs[1:] if taken(o)])
+    ctx.mark_non_differentiable(*[o for o in outs[1:] if is_tensor(o)])
     return outs if isinstance(r, (tuple, list)) else r
 
 
@@ -141,11 +141,11 @@ def _again(made, func, args, named, g, mask):
     wanted, leaves = iter(mask), []
 
     def leaf(a):
-        if not taken(a):
+        if not is_tensor(a):
             return a
         if not next(wanted):
             return a
-        leaves.append(a.view_as(a) if a._rg else a.detach().requires_grad_())
+        leaves.append(a.view_as(a) if a._requires_grad_ else a.detach().requires_grad_())
         return leaves[-1]
     before, state.taken_apart = state.taken_apart, True
     try:
@@ -168,11 +168,11 @@ def run(name, *args, **named):
 def _three(mask, args):
     """Expands the mask to aten's output_mask; arguments that are None get False."""
     it = iter(mask)
-    return [next(it) if taken(a) else False for a in args]
+    return [next(it) if is_tensor(a) else False for a in args]
 
 
 def _present(found, args):
-    return [g for g, a in zip(found, args) if taken(a)]
+    return [g for g, a in zip(found, args) if is_tensor(a)]
 
 
 def _trimmed(given, defaults):
@@ -185,7 +185,7 @@ def _trimmed(given, defaults):
 
 
 def _equal(a, b):
-    return not taken(a) and a.__class__ is b.__class__ and a == b
+    return not is_tensor(a) and a.__class__ is b.__class__ and a == b
 
 
 def prim(name):

@@ -2,7 +2,7 @@
 positional."""
 import functools
 
-from mindtorch.core.table import TABLE
+from mindtorch.core.op_registry import OPS
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -25,7 +25,7 @@ SIGNATURES = {
 def function(name):
     """Returns the operator as a function of (input, target, ...), or None."""
     known = SIGNATURES.get(name)
-    row = None if known is None else TABLE.get(f"nn.functional.{known[0]}")
+    row = None if known is None else OPS.get(f"nn.functional.{known[0]}")
     if row is None:
         return None
     inner, parameters = row.public or row.fn, known[1]

@@ -2,10 +2,10 @@
 `__torch_dispatch__` and captured graphs call them."""
 import importlib
 
-from mindtorch.core.table import TABLE
-from mindtorch.core.tape import PRIMITIVES
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.primitives import PRIMITIVES
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import to_host
 from mindtorch.torch import _aten_layer_names
 
 _OWN = {}
@@ -25,7 +25,7 @@ def function(name):
 
 
 def _op(name):
-    row = TABLE[name]
+    row = OPS[name]
     return row.public or row.fn
 
 
@@ -126,7 +126,7 @@ def index_put(input, indices, values, accumulate=False):
     if not any([i is None for i in indices]):
         return Tensor.index_put(input, tuple(indices), values, accumulate)
     at = [(d, i) for d, i in enumerate(indices) if i is not None]
-    if len(at) > 3 or any([i._stype.kind == "b" for _, i in at]):
+    if len(at) > 3 or any([i._np_dtype.kind == "b" for _, i in at]):
         raise NotImplementedError("torch.ops.aten.index_put: None indices together with masks, or with more than three index tensors, are not supported")
     name = f"index_put_add_{len(at)}" if accumulate else f"index_put_{len(at)}"
     values = values.to(input.dtype).expand(index(input, indices)._sizes)
@@ -227,5 +227,5 @@ def _is_any_true(input):
 @_own
 def _assert_async(input, assert_msg=None):
     """Raises RuntimeError unless the only element is true."""
-    if not (taken(input) and bool(values(input).all())):
+    if not (is_tensor(input) and bool(to_host(input).all())):
         raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")

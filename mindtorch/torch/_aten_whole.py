@@ -5,11 +5,11 @@ The handler's result gets its own autograd node. Its backward recomputes the op 
 (with dispatch disabled if these are plain tensors) and differentiates the recomputation; the
 primitives of the gradient are dispatched. Random ops, views and in-place ops are not included.
 """
-from mindtorch.core import transforms
-from mindtorch.core.dispatch import FLAGS
+from mindtorch.core import functorch_levels
+from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.dtypes import I64
 from mindtorch.core.grad_mode import enable_grad, mode
-from mindtorch.core.tensor import TRANSFORMS, taken
+from mindtorch.core.tensor import TRANSFORMS, is_tensor
 from mindtorch.torch import _aten_losses, _ops
 
 #: Set by `mindtorch/torch/_dispatch_protocol.py`. `takes_part`: true if a tensor's class has a
@@ -101,7 +101,7 @@ def of(entry, args, kwargs):
     if entry.inplace:
         return None
     row = _ROWS.get(op.main.qualname)
-    if row is None or kwargs.get("out") is not None or FLAGS.dual is not None or TRANSFORMS.count and transforms.levels():
+    if row is None or kwargs.get("out") is not None or dispatch_state.dual is not None or TRANSFORMS.count and functorch_levels.levels():
         return None
     sig = _signatures.get(op)
     if sig is None:
@@ -134,18 +134,18 @@ def _subscript(x, key):
     The basic items become views; the tensors go to one index operator, which receives masks
     unchanged.
     """
-    if FLAGS.dual is not None or TRANSFORMS.count and transforms.levels():
+    if dispatch_state.dual is not None or TRANSFORMS.count and functorch_levels.levels():
         return None
     items, masked = [], False
     for k in key if key.__class__ is tuple else (key,):
-        if taken(k) and k.ndim and k._stype.kind == "b":
+        if is_tensor(k) and k.ndim and k._np_dtype.kind == "b":
             masked = True
-        elif not (k is None or k is Ellipsis or k.__class__ is int or k.__class__ is slice or taken(k) and k.ndim and k._stype == I64):
+        elif not (k is None or k is Ellipsis or k.__class__ is int or k.__class__ is slice or is_tensor(k) and k.ndim and k._np_dtype == I64):
             return None
         items.append(k)
     if not masked:
         return None
-    given = sum([k.ndim if taken(k) and k._stype.kind == "b" else k is not None and k is not Ellipsis for k in items])
+    given = sum([k.ndim if is_tensor(k) and k._np_dtype.kind == "b" else k is not None and k is not Ellipsis for k in items])
     if given > x.ndim or len([k for k in items if k is Ellipsis]) > 1:
         return None  # the op itself raises the error
     basic, indices = [], []
@@ -153,8 +153,8 @@ def _subscript(x, key):
         if k is Ellipsis:
             basic += [slice(None)] * (x.ndim - given)
             indices += [None] * (x.ndim - given)
-        elif taken(k):
-            basic += [slice(None)] * (k.ndim if k._stype.kind == "b" else 1)
+        elif is_tensor(k):
+            basic += [slice(None)] * (k.ndim if k._np_dtype.kind == "b" else 1)
             indices.append(k)
         else:
             basic.append(k)
@@ -174,14 +174,14 @@ def _trimmed(sig, a):
             v = list(v)
         keyword = p.kind is p.KEYWORD_ONLY or v.__class__ is _Keyword
         v = v.value if v.__class__ is _Keyword else v
-        usual = p.default is not p.empty and (v is p.default or not taken(v) and v.__class__ is p.default.__class__ and v == p.default)
-        v = list(v) if v.__class__ is tuple and not any([taken(x) for x in v]) else v
+        n_positional = p.default is not p.empty and (v is p.default or not is_tensor(v) and v.__class__ is p.default.__class__ and v == p.default)
+        v = list(v) if v.__class__ is tuple and not any([is_tensor(x) for x in v]) else v
         if keyword:
-            if not usual:
+            if not n_positional:
                 named[k] = v
         else:
             given.append(v)
-            n = n if usual else len(given)
+            n = n if n_positional else len(given)
     return tuple(given[:n]), named
 
 
@@ -189,10 +189,10 @@ def _trimmed(sig, a):
 def _tensors(args, kwargs):
     found = []
     for a in (*args, *kwargs.values()):
-        if taken(a):
+        if is_tensor(a):
             found.append(a)
         elif a.__class__ in (list, tuple):
-            found += [t for t in a if taken(t)]
+            found += [t for t in a if is_tensor(t)]
     return found
 
 
@@ -205,7 +205,7 @@ def _put_in(args, kwargs, tensors):
     it = iter(tensors)
 
     def one(a):
-        if a is _PLACE or taken(a):
+        if a is _PLACE or is_tensor(a):
             return next(it)
         return type(a)([one(t) for t in a]) if a.__class__ in (list, tuple) else a
     return [one(a) for a in args], {k: one(v) for k, v in kwargs.items()}
@@ -217,7 +217,7 @@ _functions = {}
 def recorded(entry, func, args, kwargs, ask):
     """Returns the result of the handler `ask()`, with its gradient recorded."""
     found = _tensors(args, kwargs)
-    if not (mode.on and any([t._rg for t in found])) or entry.op is not None and entry.op.main.qualname in _WITHOUT_GRADIENT:
+    if not (mode.on and any([t._requires_grad_ for t in found])) or entry.op is not None and entry.op.main.qualname in _WITHOUT_GRADIENT:
         return ask()
     cls = _functions.get(func._opname)
     if cls is None:
@@ -247,7 +247,7 @@ def _forward(ctx, call, *tensors):
     ctx.set_materialize_grads(False)
     r = call[3]()
     outs = tuple(r) if isinstance(r, (tuple, list)) else (r,)
-    ctx.mark_non_differentiable(*[o for o in outs if taken(o) and o._stype.kind not in "fcV"])
+    ctx.mark_non_differentiable(*[o for o in outs if is_tensor(o) and o._np_dtype.kind not in "fcV"])
     return outs if isinstance(r, (tuple, list)) else r
 
 
@@ -258,7 +258,7 @@ def _backward(ctx, *gs):
     own = any([takes_part(t) for t in saved])
 
     def again():
-        leaves = [(t.view_as(t) if twice and t._rg else t.detach().requires_grad_()) if w else t for t, w in zip(saved, wanted)]
+        leaves = [(t.view_as(t) if twice and t._requires_grad_ else t.detach().requires_grad_()) if w else t for t, w in zip(saved, wanted)]
         given, named = _put_in(args, kwargs, leaves)
         r = entry.run(*given, **named)
         return leaves, r if isinstance(r, (tuple, list)) else (r,)
@@ -268,7 +268,7 @@ def _backward(ctx, *gs):
         else:
             with unseen():
                 leaves, outs = again()
-    pairs = [(o, g) for o, g in zip(outs, gs) if g is not None and taken(o) and o._rg]
+    pairs = [(o, g) for o, g in zip(outs, gs) if g is not None and is_tensor(o) and o._requires_grad_]
     asked = [t for t, w in zip(leaves, wanted) if w]
     found = iter(grad([o for o, _ in pairs], asked, [g for _, g in pairs], create_graph=twice, allow_unused=True) if pairs else [None] * len(asked))
     return (None, *[next(found) if w else None for w in wanted])

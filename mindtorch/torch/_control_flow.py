@@ -1,8 +1,8 @@
 """torch.cond and torch.while_loop as plain Python control flow."""
-from mindtorch.core import batching
-from mindtorch.core.dispatch import wanted
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
+from mindtorch.core import vmap
+from mindtorch.core.dispatch import is_enabled
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["cond", "while_loop"]
@@ -11,7 +11,7 @@ __all__ = ["cond", "while_loop"]
 def _truth(name, value):
     """Converts a condition to bool. RuntimeError unless it is a Python scalar or a one-element
     tensor."""
-    if taken(value):
+    if is_tensor(value):
         if value.numel() != 1:
             raise RuntimeError(f"Expected {name} to be bool or single-element tensor, but got a tensor of shape {list(value.shape)}.")
         return bool(value)
@@ -25,9 +25,9 @@ def cond(pred, true_fn, false_fn, operands=()):
     false_fn(*operands)."""
     if not callable(true_fn) or not callable(false_fn):
         raise RuntimeError("Expect both branches to be callable.")
-    if not isinstance(operands, (tuple, list)) or any([not taken(t) and not isinstance(t, (int, float, bool)) for t in tree_flatten(operands)[0]]):
+    if not isinstance(operands, (tuple, list)) or any([not is_tensor(t) and not isinstance(t, (int, float, bool)) for t in tree_flatten(operands)[0]]):
         raise RuntimeError(f"Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, but got {operands}.")
-    if wanted("ops", "dispatch"):
+    if is_enabled("ops", "dispatch"):
         from mindtorch.torch import _dispatch_protocol, _ops
         modes = _dispatch_protocol.state.modes
         if modes and getattr(modes[-1], "supports_higher_order_operators", False):
@@ -38,16 +38,16 @@ def cond(pred, true_fn, false_fn, operands=()):
 def taken_branch(pred, true_fn, false_fn, operands):
     """Runs the branch that pred selects. If pred differs between the slices of a vmap, both
     branches run and each slice gets the result of its own."""
-    level = batching.level_of(pred) if taken(pred) else None
+    level = vmap.level_of(pred) if is_tensor(pred) else None
     if level is None:
         return true_fn(*operands) if _truth("pred", pred) else false_fn(*operands)
     if pred.numel() != 1:
         _truth("pred", pred)  # raises the error
     said = pred.reshape(()).bool()
     (a, spec), (b, other) = tree_flatten(true_fn(*operands)), tree_flatten(false_fn(*operands))
-    if spec != other or any([x.shape != y.shape or x.dtype != y.dtype if taken(x) and taken(y) else x is not y for x, y in zip(a, b)]):
+    if spec != other or any([x.shape != y.shape or x.dtype != y.dtype if is_tensor(x) and is_tensor(y) else x is not y for x, y in zip(a, b)]):
         raise RuntimeError(f"Expected the branches of cond to return the same structure of tensors with the same metadata, but got {a} and {b}")
-    return tree_unflatten([TABLE["where"].public(said, x, y) if taken(x) else x for x, y in zip(a, b)], spec)
+    return tree_unflatten([OPS["where"].public(said, x, y) if is_tensor(x) else x for x, y in zip(a, b)], spec)
 
 
 def while_loop(cond_fn, body_fn, carried_inputs):
@@ -64,11 +64,11 @@ def while_loop(cond_fn, body_fn, carried_inputs):
     first, spec = tree_flatten(carried)
     while _truth("the result of cond_fn", cond_fn(*carried)):
         found = body_fn(*carried)
-        carried = (found,) if taken(found) else found
+        carried = (found,) if is_tensor(found) else found
         if not isinstance(carried, (tuple, list)) or len(carried) != len(carried_inputs):
             raise RuntimeError(f"body_fn should return as many elements as there are carried inputs ({len(carried_inputs)}), but got {found}")
         carried = tuple(carried)
         leaves, now = tree_flatten(carried)
-        if now != spec or any([taken(a) is not taken(b) or taken(a) and (a.shape != b.shape or a.dtype != b.dtype) for a, b in zip(first, leaves)]):
+        if now != spec or any([is_tensor(a) is not is_tensor(b) or is_tensor(a) and (a.shape != b.shape or a.dtype != b.dtype) for a, b in zip(first, leaves)]):
             raise RuntimeError(f"Expected body_fn_output and carried_inputs to have the same structure and metadata, but got {found} for {list(carried_inputs)}")
     return found

@@ -22,14 +22,14 @@ import weakref
 
 import numpy as np
 
-from mindtorch.backend.device import placed, view_of
+from mindtorch.backend.device import reserve_address_range, view_of
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core import alias, dispatch, grad_mode, nodes, tensor as _core, tracing, wrapped
+from mindtorch.core import inplace, dispatch, grad_mode, autograd_graph, tensor as _core, tracing, tensor_wrappers
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import any_grad
-from mindtorch.core.tape import Node, link
-from mindtorch.core.tensor import Const, Held, Parameter, Tensor, Version, blank, bump, put_on, set_requires_grad, shown, taken
+from mindtorch.core.op_registry import any_grad
+from mindtorch.core.primitives import Node, link
+from mindtorch.core.tensor import ScalarOperand, SavedArray, Parameter, Tensor, VersionCounter, empty_tensor, bump_version, set_device, set_requires_grad, saved_to_tensor, is_tensor
 from mindtorch.torch import _aten_calls, _aten_layer_table, _aten_layers, _aten_whole, _ops  # noqa: F401 (the table fills what _aten_layers holds)
 from mindtorch.torch._function_protocol import collect
 
@@ -108,14 +108,14 @@ Tensor.__torch_dispatch__ = classmethod(_disabled)
 
 def activate():
     """Starts intercepting calls. Each call must be matched by `deactivate`."""
-    dispatch.want("primitives", "dispatch")
-    dispatch.want("ops", "dispatch")
+    dispatch.enable_layer("primitives", "dispatch")
+    dispatch.enable_layer("ops", "dispatch")
 
 
 def deactivate():
     """Undoes one `activate`."""
-    dispatch.drop("primitives", "dispatch")
-    dispatch.drop("ops", "dispatch")
+    dispatch.disable_layer("primitives", "dispatch")
+    dispatch.disable_layer("ops", "dispatch")
 
 
 def enrol(t):
@@ -150,10 +150,10 @@ def _nobody():
 
 def _listed(t):
     """Returns the number of weak references to a tensor that only track its lifetime."""
-    return (id(t) in _Live.refs) + wrapped.is_wrapped(t)
+    return (id(t) in _Live.refs) + tensor_wrappers.is_wrapped(t)
 
 
-wrapped.listed = _listed
+tensor_wrappers.count_weakrefs = _listed
 
 
 def takes_part_class(cls):
@@ -168,12 +168,12 @@ def make_wrapper(cls, size, strides, storage_offset, dtype, device, requires_gra
     """Returns a tensor of a class with `__torch_dispatch__` that reports a geometry but has no
     memory."""
     t = _new(cls)
-    t._a = _placed(tuple(int(n) for n in size), dtype.np, None if strides is None else tuple(int(s) for s in strides), int(storage_offset or 0))
-    t._h = wrapped.Elsewhere(t)
+    t._array = _placed(tuple(int(n) for n in size), dtype.np, None if strides is None else tuple(int(s) for s in strides), int(storage_offset or 0))
+    t._handle = tensor_wrappers.SubclassHandle(t)
     if device is not None and device.type == "meta":
-        t._dev = device  # only the reported device; there is no memory in any case
+        t._device = device  # only the reported device; there is no memory in any case
     elif device is not None:
-        put_on(t, device)
+        set_device(t, device)
     enrol(t)
     _core._subclass_made(cls)
     if requires_grad:
@@ -184,20 +184,20 @@ def make_wrapper(cls, size, strides, storage_offset, dtype, device, requires_gra
 def _new(cls):
     # A class with `__slots__` cannot be assigned to an existing tensor.
     t = MSTensor.__new__(cls)
-    MSTensor.__init__(t, blank())
+    MSTensor.__init__(t, empty_tensor())
     return t
 
 
-def _placed(size, stype, strides, offset):
-    a = placed(size, stype, strides)
+def _placed(size, np_dtype, strides, offset):
+    a = reserve_address_range(size, np_dtype, strides)
     if not offset:
         return a
     # The offset is represented by the position of this view within a larger array.
     span = 1 + sum([(n - 1) * s for n, s in zip(size, strides if strides is not None else ())]) if 0 not in size else 0
     if strides is None:
-        span, strides = a.size, tuple([s // stype.itemsize for s in a.strides])
-    whole = placed((offset + span,), stype)
-    part = np.ndarray(size, stype, np.ndarray.view(whole, np.ndarray), offset * stype.itemsize, [s * stype.itemsize for s in strides])
+        span, strides = a.size, tuple([s // np_dtype.itemsize for s in a.strides])
+    whole = reserve_address_range((offset + span,), np_dtype)
+    part = np.ndarray(size, np_dtype, np.ndarray.view(whole, np.ndarray), offset * np_dtype.itemsize, [s * np_dtype.itemsize for s in strides])
     return view_of(whole, part)
 
 
@@ -252,8 +252,8 @@ def written_to(x):
     """Bumps the version counter of the argument (a tensor of such a class, or several) that an
     operator modified in place, if the handler did not."""
     for t in x if isinstance(x, (list, tuple)) else (x,):
-        if taken(t) and wrapped.is_elsewhere(t):
-            bump(t)
+        if is_tensor(t) and tensor_wrappers.is_wrapper_subclass(t):
+            bump_version(t)
 
 
 def _registered(op, args, kwargs, computed):
@@ -282,14 +282,14 @@ class reentrant:
 
 
 #: classes of operands that never have a handler, and of other arguments that contain no tensors
-_EVERYDAY = frozenset((Tensor, Parameter, Const, Held, type(None)))
-_NO_TENSORS = frozenset(dispatch.PLAIN - {list, tuple})
+_EVERYDAY = frozenset((Tensor, Parameter, ScalarOperand, SavedArray, type(None)))
+_NO_TENSORS = frozenset(dispatch.NON_TENSOR_TYPES - {list, tuple})
 
 
 # ------------------------------------------------------------------ primitives
-@dispatch.layer("primitives", "dispatch")
+@dispatch.register_layer("primitives", "dispatch")
 def _primitive(prim, args, kw, below):
-    if nodes.hooks_here.aside:
+    if autograd_graph.hooks_here.aside:
         return below(prim, args, kw)
     ins = tuple(args[0]) if prim.variadic else args
     if not state.modes:
@@ -303,7 +303,7 @@ def _primitive(prim, args, kw, below):
     if not relevant and not state.modes:
         _nobody()
         return below(prim, args, kw)
-    if ins and all([x is None or x.__class__ is Const or x.__class__ is Held for x in ins]):
+    if ins and all([x is None or x.__class__ is ScalarOperand or x.__class__ is SavedArray for x in ins]):
         return below(prim, args, kw)  # arithmetic on Python scalars
     layer = _aten_layers.PRIMITIVES.get(prim.name)
     if layer is not None and _aten_layers.usable() and (r := layer(*args, **kw)) is not NotImplemented:
@@ -338,65 +338,65 @@ def _linked(prim, r, ins, kw):
     for i, t in enumerate(outs):
         if t is None:
             continue
-        if not taken(t):
+        if not is_tensor(t):
             raise TypeError(f"{prim.name}: __torch_dispatch__ returned {type(t).__name__} where a Tensor was expected")
-        if i in prim.held:
-            outs[i] = t if takes_part(t) else Held(t._a, t._h, t._dev)
-        elif t._rg or t._base is not None and not prim.view or any([t is x for x in ins]):
+        if i in prim.residuals:
+            outs[i] = t if takes_part(t) else SavedArray(t._array, t._handle, t._device)
+        elif t._requires_grad_ or t._base is not None and not prim.view or any([t is x for x in ins]):
             outs[i] = plain_alias(t)
     if prim.view:
         _lie_within(prim, outs, ins, kw)
     r = link(prim, tuple(outs) if several else outs[0], ins, kw)
     if mode.on:
         _keep_results(outs)
-        for i in prim.held:
-            if outs[i].__class__ is not Held and outs[i] is not None:
-                outs[i]._gnode, outs[i]._rg = None, False
+        for i in prim.residuals:
+            if outs[i].__class__ is not SavedArray and outs[i] is not None:
+                outs[i]._grad_fn_, outs[i]._requires_grad_ = None, False
     return r
 
 
 def plain_alias(t):
     """Returns another tensor that shares the values, without autograd history."""
-    return _detached(t) if takes_part(t) else alias.again(t)
+    return _detached(t) if takes_part(t) else inplace.shallow_copy(t)
 
 
 def _lie_within(prim, outs, ins, kw):
     """Places the geometry of views inside the geometry of their base, so that in-place writes find
     them."""
     x = ins[0]
-    if not wrapped.is_elsewhere(x) or not all([t is None or wrapped.is_elsewhere(t) for t in outs]):
+    if not tensor_wrappers.is_wrapper_subclass(x) or not all([t is None or tensor_wrappers.is_wrapper_subclass(t) for t in outs]):
         return
-    r = prim.fwd(np.ndarray.view(x._a, np.ndarray), **kw)
+    r = prim.fwd(np.ndarray.view(x._array, np.ndarray), **kw)
     for t, a in zip(outs, r if r.__class__ is tuple else (r,)):
-        if t is not None and a.shape == t._a.shape and a.dtype == t._a.dtype and a.strides == t._a.strides:
-            t._a = view_of(x._a, a)
+        if t is not None and a.shape == t._array.shape and a.dtype == t._array.dtype and a.strides == t._array.strides:
+            t._array = view_of(x._array, a)
 
 
 def _keep_results(outs):
     """Results that a node saves are stored as tensors of their class, not as memory."""
-    node = next((t._gnode for t in outs if t is not None and t.__class__ is not Held and t._gnode is not None), None)
+    node = next((t._grad_fn_ for t in outs if t is not None and t.__class__ is not SavedArray and t._grad_fn_ is not None), None)
     if node is None:
         return
-    vals = Node.vals.__get__(node)
+    vals = Node._saved.__get__(node)
     for k, s in (vals or {}).items():
-        if s.__class__ is nodes._Out and takes_part(outs[s.idx]):
+        if s.__class__ is autograd_graph._Out and takes_part(outs[s.idx]):
             vals[k] = _saved(outs[s.idx], node, s.idx)
 
 
 def _saved(t, node, i):
-    kept, ver, ref = _without_recording(_detached, (t,), {}), alias.version(t), weakref.ref(node)
+    kept, ver, ref = _without_recording(_detached, (t,), {}), inplace.version_counter(t), weakref.ref(node)
     at = ver.v
 
     def unpack(kept):
         node = ref()
         if ver.v != at:
-            raise nodes._stale(kept, node, ver.v, at)
+            raise autograd_graph._stale(kept, node, ver.v, at)
         d = _without_recording(_detached, (kept,), {})
-        d._ver = ver
-        if d._stype.kind in "fcV":
-            d._gnode, d._oi, d._rg = node, i, True
+        d._version_counter = ver
+        if d._np_dtype.kind in "fcV":
+            d._grad_fn_, d._output_nr, d._requires_grad_ = node, i, True
         return d
-    return nodes._Packed(kept, unpack, None)
+    return autograd_graph._Packed(kept, unpack, None)
 
 
 # ------------------------------------------------------------------ callbacks for core
@@ -409,8 +409,8 @@ def _detached(t):
 
 def _shallow(t):
     """Returns a tensor of the same class and attributes, without autograd history."""
-    r = make_wrapper(type(t), (), None, 0, of_np(t._a.dtype), None, False)
-    r._a, r._dev = t._a, t._dev
+    r = make_wrapper(type(t), (), None, 0, of_np(t._array.dtype), None, False)
+    r._array, r._device = t._array, t._device
     for c in type(t).__mro__:
         for name in getattr(c, "__slots__", ()):
             if c not in Tensor.__mro__ and hasattr(t, name):
@@ -424,9 +424,9 @@ def _again(t):
 
 
 def _write(t, value):
-    if value.__class__ is not Tensor and not taken(value):
-        value = shown(value) if value.__class__ is Held else value._a.item()
-    if taken(value):
+    if value.__class__ is not Tensor and not is_tensor(value):
+        value = saved_to_tensor(value) if value.__class__ is SavedArray else value._array.item()
+    if is_tensor(value):
         _without_recording(call, (_ops.find_overload("aten::copy_"), relevant_of((t, value)), (t, value), {}), {})
     else:
         _without_recording(call, (_ops.find_overload("aten::fill_.Scalar"), [t], (t, value), {}), {})
@@ -444,10 +444,10 @@ def _values(t):
         return [call(_ops.find_overload("aten::_local_scalar_dense"), [e], (e,), {}) for e in (t.reshape(-1).unbind(0) if t.ndim else (t,))]
     if state.off:
         _no_memory(t)
-    return np.array(_without_recording(numbers, (), {}), t._stype).reshape(t._sizes)
+    return np.array(_without_recording(numbers, (), {}), t._np_dtype).reshape(t._sizes)
 
 
-wrapped.again, wrapped.write, wrapped.values, wrapped.changed = _again, _write, _values, _changed
+tensor_wrappers.again, tensor_wrappers.write, tensor_wrappers.values, tensor_wrappers.changed = _again, _write, _values, _changed
 _ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes_part, disabled
 
 
@@ -455,7 +455,7 @@ _ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes
 _NUMBERS = {"item": lambda r: r, "__bool__": bool, "__float__": float, "__int__": int, "__index__": int, "__complex__": complex, "is_nonzero": bool}
 
 
-@dispatch.layer("ops", "dispatch")
+@dispatch.register_layer("ops", "dispatch")
 def _op(entry, args, kwargs, below):
     if not state.modes and not kwargs:
         for x in args:
@@ -478,7 +478,7 @@ def _op(entry, args, kwargs, below):
         return _aten_whole.recorded(entry, func, args, kwargs, lambda: _answer(func, relevant, given, named))
     if name in _NUMBERS and len(args) == 1 and args[0]._numel == 1:
         return _NUMBERS[name](call(_ops.find_overload("aten::_local_scalar_dense"), relevant, (args[0],), {}))
-    if name in _MEMORY and args and taken(args[0]) and wrapped.is_elsewhere(args[0]):
+    if name in _MEMORY and args and is_tensor(args[0]) and tensor_wrappers.is_wrapper_subclass(args[0]):
         _no_memory(args[0])
     if name in ("detach", "data.__get__"):
         return _detach(args[0], relevant, name == "detach")
@@ -490,7 +490,7 @@ def _op(entry, args, kwargs, below):
     if entry.inplace or entry.name[:7] == "Tensor." and tracing._writes(name):
         return _written(entry, name, relevant, args, kwargs, below)
     out = kwargs.get("out")
-    if out is not None and any([taken(t) and wrapped.is_elsewhere(t) for t in (out if isinstance(out, (tuple, list)) else (out,))]):
+    if out is not None and any([is_tensor(t) and tensor_wrappers.is_wrapper_subclass(t) for t in (out if isinstance(out, (tuple, list)) else (out,))]):
         return _into(entry, out, args, {k: v for k, v in kwargs.items() if k != "out"})
     return below(entry, args, kwargs)
 
@@ -498,7 +498,7 @@ def _op(entry, args, kwargs, below):
 def _answer(func, relevant, args, kwargs):
     r = call(func, relevant, args, kwargs)
     for t in r if isinstance(r, (list, tuple)) else (r,):
-        if t is not None and not taken(t):
+        if t is not None and not is_tensor(t):
             raise TypeError(f"{func}: __torch_dispatch__ returned {type(t).__name__} where a Tensor was expected")
     return r
 
@@ -532,14 +532,14 @@ def _linked_leaf(t, requires_grad):
 
 def _detach(x, relevant, counted):
     r = call(_ops.find_overload("aten::detach"), relevant, (x,), {})
-    if not taken(r):
+    if not is_tensor(r):
         return r
-    if r is x or r._rg:
-        r = _shallow(x) if wrapped.is_elsewhere(x) else alias.again(r)
-    if counted and r._ver is None:
-        if x._ver is None:
-            x._ver = Version()
-        r._ver = x._ver
+    if r is x or r._requires_grad_:
+        r = _shallow(x) if tensor_wrappers.is_wrapper_subclass(x) else inplace.shallow_copy(r)
+    if counted and r._version_counter is None:
+        if x._version_counter is None:
+            x._version_counter = VersionCounter()
+        r._version_counter = x._version_counter
     return r
 
 
@@ -551,19 +551,19 @@ def _into(entry, out, args, kwargs):
             raise NotImplementedError(f"{entry.name}: cannot resize out= from {list(a._sizes)} to {list(b._sizes)}: it is a wrapper subclass without storage; "
                                       "pass an out= tensor of the result's shape")
         _write(a, b)
-        bump(a)
+        bump_version(a)
     return out
 
 
 def _written(entry, name, relevant, args, kwargs, below):
     """Dispatches a method that modifies its tensor in place."""
     x = args[0]
-    if not taken(x) or name in ("requires_grad_", "detach_", "share_memory_", "rename_"):
+    if not is_tensor(x) or name in ("requires_grad_", "detach_", "share_memory_", "rename_"):
         return below(entry, args, kwargs)
     if name == "__setitem__":
         return _set_item(x, args, relevant, entry, below)
-    if mode.on and (x._rg or any_grad(args, kwargs)):
-        if name == "copy_" and wrapped.is_elsewhere(x):
+    if mode.on and (x._requires_grad_ or any_grad(args, kwargs)):
+        if name == "copy_" and tensor_wrappers.is_wrapper_subclass(x):
             return _copied(x, *args[1:])
         return below(entry, args, kwargs)
     if name[:3] == "__i" and name[3:-2] in tracing._INPLACE_OPERATORS:
@@ -571,35 +571,35 @@ def _written(entry, name, relevant, args, kwargs, below):
     found = _aten_calls.overload_for(name, args, kwargs)
     if found is None:
         return below(entry, args, kwargs)
-    alias.check_inplace(x, False, True)
-    since = alias.version(x).v
+    inplace.check_inplace(x, False, True)
+    since = inplace.version_counter(x).v
     r = call(found, relevant, args, kwargs)
-    if alias.version(x).v == since:
-        bump(x)
-    return x if r is None or taken(r) else r
+    if inplace.version_counter(x).v == since:
+        bump_version(x)
+    return x if r is None or is_tensor(r) else r
 
 
 def _copied(x, src, non_blocking=False):
     """copy_ with gradient recording."""
-    from mindtorch.core.tape import sequence
-    alias.check_inplace(x, src._rg, True)
+    from mindtorch.core.primitives import sequence
+    inplace.check_inplace(x, src._requires_grad_, True)
     since = next(sequence)
     value = src.to(x.dtype).expand(x._sizes)
-    return alias.assign(x, value.clone() if value is src else value, since, (src,))
+    return inplace.assign(x, value.clone() if value is src else value, since, (src,))
 
 
 def _set_item(x, args, relevant, entry, below):
-    if not any([wrapped.is_elsewhere(t) for t in relevant]) or not wrapped.is_elsewhere(x):
+    if not any([tensor_wrappers.is_wrapper_subclass(t) for t in relevant]) or not tensor_wrappers.is_wrapper_subclass(x):
         return below(entry, args, {})
     _, key, value = args
     keys = key if isinstance(key, tuple) else (key,)
-    if any([taken(k) or isinstance(k, list) for k in keys]):
-        if not all([k.__class__ is slice and k == slice(None) or taken(k) for k in keys]):
+    if any([is_tensor(k) or isinstance(k, list) for k in keys]):
+        if not all([k.__class__ is slice and k == slice(None) or is_tensor(k) for k in keys]):
             raise NotImplementedError(f"{type(x).__name__}[...] = value with both index tensors and other indices is not supported for a wrapper subclass without storage: "
                                       "use index_put_")
-        indices = [k if taken(k) else None for k in keys]
-        x.index_put_(tuple(indices), value if taken(value) else Tensor.new_full(x, (), value))
+        indices = [k if is_tensor(k) else None for k in keys]
+        x.index_put_(tuple(indices), value if is_tensor(value) else Tensor.new_full(x, (), value))
         return None
     part = x[key]
-    part.copy_(value) if taken(value) else part.fill_(value)
+    part.copy_(value) if is_tensor(value) else part.fill_(value)
     return None

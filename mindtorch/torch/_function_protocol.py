@@ -11,11 +11,11 @@ import threading
 from types import FunctionType
 
 from mindtorch.backend.cpython import module_lock
-from mindtorch.core import dispatch, foreign, meta as _core_meta, tensor as _core
+from mindtorch.core import dispatch, error_messages, meta as _core_meta, tensor as _core
 from mindtorch.core.device import device, get_default as get_default_device
 from mindtorch.core.dtypes import dtype
 from mindtorch.core.sparse import Sparse
-from mindtorch.core.tensor import Parameter, Size, Tensor, taken
+from mindtorch.core.tensor import Parameter, Size, Tensor, is_tensor
 from mindtorch.torch import _meta
 
 #: how torch.compile handles the functions of this module (see
@@ -77,7 +77,7 @@ def disabled_impl(func, types, args=(), kwargs=None):
     if func in state.running:
         # No function of this library calls a handler while dispatch is off. The real PyTorch does,
         # and would recurse until the stack overflows.
-        raise TypeError(foreign.refusal(func))
+        raise TypeError(error_messages.refusal(func))
     before = state.running
     state.running = (*before, func)
     try:
@@ -88,7 +88,7 @@ def disabled_impl(func, types, args=(), kwargs=None):
 
 
 def _converted(r, cls):
-    if taken(r) and not isinstance(r, cls):
+    if is_tensor(r) and not isinstance(r, cls):
         return r.as_subclass(cls)
     if type(r) in (tuple, list):
         return type(r)(_converted(x, cls) for x in r)
@@ -102,8 +102,8 @@ _PLAIN = frozenset(["grad", "is_leaf", "as_subclass", "data", "backward", "numpy
 def _tensor_function(cls, func, types, args=(), kwargs=None):
     """Calls the function and converts its tensors to the subclass."""
     if not all(issubclass(cls, t) for t in types):
-        if any(map(foreign.is_foreign_class, types)):
-            raise TypeError(foreign.refusal(func))
+        if any(map(error_messages.is_foreign_class, types)):
+            raise TypeError(error_messages.refusal(func))
         return NotImplemented
     r = disabled_impl(func, types, args, kwargs)
     return r if func.__name__ in _PLAIN else _converted(r, cls)
@@ -122,7 +122,7 @@ def overrides(x):
     f = getattr(cls, "__torch_function__", None)
     # Tensors of the real PyTorch, if it is loaded too, are excluded: their handler would call this
     # library's function again, endlessly.
-    return f is not None and f is not disabled_impl and not foreign.is_foreign(x)
+    return f is not None and f is not disabled_impl and not error_messages.is_foreign(x)
 
 
 def overloaded(args):
@@ -185,7 +185,7 @@ def call(func, relevant, args, kwargs):
 
 
 # ------------------------------------------------------------------ layers of the dispatcher
-@dispatch.layer("ops", "function")
+@dispatch.register_layer("ops", "function")
 def _functions(entry, args, kwargs, below):
     if state.modes:
         return _asked(entry, () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values())), args, kwargs)
@@ -202,7 +202,7 @@ def _asked(entry, relevant, args, kwargs):
     return call(entry.func, relevant, args, kwargs)
 
 
-@dispatch.layer("ops", "meta")
+@dispatch.register_layer("ops", "meta")
 def _shapes(entry, args, kwargs, below):
     if _meta.takes(entry.func, args, kwargs):
         return _meta.call(entry.func, lambda *a, **k: below(entry, a, k), args, kwargs)
@@ -216,7 +216,7 @@ def _shapes(entry, args, kwargs, below):
     return below(entry, args, kwargs)
 
 
-@dispatch.layer("ops", "observe")
+@dispatch.register_layer("ops", "observe")
 def _observed(entry, args, kwargs, below):
     watched = _observer
     if watched is None or state.modes or _core_meta.state.on:
@@ -224,19 +224,19 @@ def _observed(entry, args, kwargs, below):
     return watched(entry.func, lambda *a, **k: below(entry, a, k), args, kwargs)
 
 
-dispatch.PLAIN.update((Tensor, Parameter, Size, dtype, device))
+dispatch.NON_TENSOR_TYPES.update((Tensor, Parameter, Size, dtype, device))
 dispatch.NUMBERS.update((Size, dtype, device))
 
 
 def activate():
     """Starts dispatching calls to modes and arguments. Each call must be matched by `deactivate`.
     """
-    dispatch.want("ops", "function")
+    dispatch.enable_layer("ops", "function")
 
 
 def deactivate():
     """Undoes one `activate`."""
-    dispatch.drop("ops", "function")
+    dispatch.disable_layer("ops", "function")
 
 
 # ------------------------------------------------------------------ overridable functions
@@ -272,7 +272,7 @@ def install():
 
     def generated(f, name, method):
         if f not in made:
-            made[f] = dispatch.function(f, dispatch.Entry(f, name), method=method, ducks=False)
+            made[f] = dispatch.make_dispatcher(f, dispatch.DispatchEntry(f, name), method=method, may_override=False)
         return made[f]
 
     names = {}  # scope -> {id of an object: its names in the scope}
@@ -289,8 +289,8 @@ def install():
             setattr(scope, name, generated(f, f"Tensor.{name}" if method else f"{scope.__name__.removeprefix('mindtorch.torch.')}.{name}", method))
     for name in _GETTERS:
         p = vars(Tensor)[name]
-        entry = dispatch.Entry(p.fget, f"Tensor.{name}.__get__")
-        q = property(dispatch.function(p.fget, entry, method=True), p.fset, p.fdel, p.__doc__)
+        entry = dispatch.DispatchEntry(p.fget, f"Tensor.{name}.__get__")
+        q = property(dispatch.make_dispatcher(p.fget, entry, method=True), p.fset, p.fdel, p.__doc__)
         setattr(Tensor, name, q)
         entry.func = q.__get__
 
@@ -307,9 +307,9 @@ def observe(fn):
     """Routes every call through fn(func, original, args, kwargs) from now on; None ends it."""
     global _observer
     if fn is not None and _observer is None:
-        dispatch.want("ops", "observe")
+        dispatch.enable_layer("ops", "observe")
     elif fn is None and _observer is not None:
-        dispatch.drop("ops", "observe")
+        dispatch.disable_layer("ops", "observe")
     _observer = fn
 
 
@@ -323,14 +323,14 @@ def _meta_wanted():
     global _idle
     with _lock:
         _idle = 0
-        if not dispatch.wanted("ops", "meta"):
-            dispatch.want("ops", "meta")
+        if not dispatch.is_enabled("ops", "meta"):
+            dispatch.enable_layer("ops", "meta")
 
 
 def _meta_unwanted():
     with _lock:
-        if dispatch.wanted("ops", "meta") and not _core_meta.alive() and get_default_device().type != "meta":
-            dispatch.drop("ops", "meta")
+        if dispatch.is_enabled("ops", "meta") and not _core_meta.alive() and get_default_device().type != "meta":
+            dispatch.disable_layer("ops", "meta")
 
 
 for _name, _f in vars(Tensor).items():

@@ -7,11 +7,11 @@ import numpy as np
 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.errors import AcceleratorError  # noqa: F401
-from mindtorch.core import determinism as _determinism, dtypes, promote, tape
+from mindtorch.core import deterministic as _determinism, dtypes, type_promotion, primitives
 from mindtorch.core.device import accelerator, device, get_default, set_default
 from mindtorch.core.dtypes import set_default_dtype
-from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.error_messages import type_name
+from mindtorch.core.tensor import Tensor, wrap_array
 from mindtorch.torch import _types, storage
 from mindtorch.torch.amp.autocast_mode import (get_autocast_dtype, is_autocast_cache_enabled, is_autocast_enabled,  # noqa: F401
                                                set_autocast_cache_enabled, set_autocast_dtype, set_autocast_enabled)
@@ -116,12 +116,12 @@ def typename(obj):
 
 def result_type(tensor1, tensor2):
     """Returns the dtype of an arithmetic operation on the two operands."""
-    return dtypes.of_np(promote.result_dtype(tensor1, tensor2))
+    return dtypes.of_np(type_promotion.result_dtype(tensor1, tensor2))
 
 
 def promote_types(type1, type2):
     """Returns the smallest dtype that both types promote to."""
-    return dtypes.of_np(promote.promote_types(type1.np, type2.np))
+    return dtypes.of_np(type_promotion.promote_types(type1.np, type2.np))
 
 
 def can_cast(from_, to):
@@ -137,9 +137,9 @@ def set_default_tensor_type(t):
     where = where.removeprefix("torch").removeprefix(".")
     if key not in _types.TYPED:
         raise TypeError(f"invalid type object: {t}")
-    from mindtorch.core import said
-    said.once("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
-              "torch.set_default_device() as alternatives.")
+    from mindtorch.core import warn_once
+    warn_once.warn_once("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
+                        "torch.set_default_device() as alternatives.")
     if where or get_default().type in accelerator():
         set_default(where or None)
     set_default_dtype(_types.TYPED[key].dtype)
@@ -252,13 +252,13 @@ def set_warn_always(b):
     """Sets whether warnings that normally appear once per process appear every time."""
     if not isinstance(b, bool):
         raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
-    from mindtorch.core import said
-    said.SAID.always = b
+    from mindtorch.core import warn_once
+    warn_once.WARNED.always = b
 
 
 def is_warn_always_enabled():
-    from mindtorch.core import said
-    return said.SAID.always
+    from mindtorch.core import warn_once
+    return warn_once.WARNED.always
 
 
 def is_autocast_cpu_enabled():
@@ -291,7 +291,7 @@ def from_dlpack(ext_tensor, *, device=None, copy=None):
     if not hasattr(ext_tensor, "__dlpack__") and type(ext_tensor).__name__ != "PyCapsule":
         raise RuntimeError(f"from_dlpack received an invalid capsule: {type(ext_tensor).__name__} has no __dlpack__")
     a = dlpack.array_of(ext_tensor)
-    t = wrap(a.copy() if copy else a)
+    t = wrap_array(a.copy() if copy else a)
     return t if device is None else t.to(device)
 
 
@@ -363,13 +363,13 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
             if f.tell() < size * d.itemsize:
                 f.truncate(size * d.itemsize)
     if not size:
-        return wrap(np.empty(0, d))
-    return wrap(np.memmap(filename, d, "r+" if shared else "c", shape=(size,)).view(np.ndarray))
+        return wrap_array(np.empty(0, d))
+    return wrap_array(np.memmap(filename, d, "r+" if shared else "c", shape=(size,)).view(np.ndarray))
 
 
 def is_anomaly_enabled():
     """True while anomaly detection is on."""
-    return tape.anomaly is not None
+    return primitives.anomaly is not None
 
 
 def is_anomaly_check_nan_enabled():

@@ -14,21 +14,21 @@ import inspect
 import numpy as np
 
 from mindtorch.backend.mindspore import checkpoint as _checkpoint
-from mindtorch.backend.graph import Differs, flat_tensors, leaves, rebuilt, unify
+from mindtorch.backend.graph import ShapeMismatch, flat_tensors, leaves, rebuilt, unify_traces
 from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import adopt, wrap, taken
+from mindtorch.core.tensor import adopt, wrap_array, is_tensor
 from mindtorch.core.tracing import TraceError, is_tracing, trace
-from mindtorch.core.values import values
+from mindtorch.core.sync import to_host
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.random import fork_rng
 
-__all__ = ["capture", "graph_cell", "is_tracing", "Differs", "TraceError"]
+__all__ = ["capture", "graph_cell", "is_tracing", "ShapeMismatch", "TraceError"]
 
 
 # ------------------------------------------------------------------ inputs
 def _leaves(x, path):
     """Returns [(name, tensor)] of nested arguments."""
-    if taken(x):
+    if is_tensor(x):
         return [(path, x)]
     if isinstance(x, (tuple, list)):
         return [p for i, v in enumerate(x) for p in _leaves(v, f"{path}_{i}")]
@@ -39,7 +39,7 @@ def _leaves(x, path):
 
 def _refill(x, tensors):
     """Returns nested arguments with the tensors replaced in order."""
-    return rebuilt(x, lambda v: next(tensors) if taken(v) else v)
+    return rebuilt(x, lambda v: next(tensors) if is_tensor(v) else v)
 
 
 def _named(fn, args, kwargs):
@@ -72,14 +72,14 @@ def _names(fn):
 def _unchanged(fn):
     """Context manager that restores buffers and the random generators' state: a trace has no side
     effects."""
-    saved = [(b, b._a.copy()) for b in fn.buffers()] if isinstance(fn, Module) else []
+    saved = [(b, b._array.copy()) for b in fn.buffers()] if isinstance(fn, Module) else []
     try:
         with fork_rng():
             yield
     finally:
         for b, a in saved:
-            if b._sizes == a.shape and b._a.tobytes() != a.tobytes():
-                b._a[...] = a
+            if b._sizes == a.shape and b._array.tobytes() != a.tobytes():
+                b._array[...] = a
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def capture(fn, args=(), kwargs=None, *, leaf=recordable, dynamic=None, check=Tr
     inputs = [t for _, t in named]
     if len({id(t) for t in inputs}) != len(inputs):
         # A tensor that is passed twice is one input of fn, but two inputs of the graph.
-        args, kwargs = _refill((tuple(args), kwargs), iter([wrap(t._a) for t in inputs]))
+        args, kwargs = _refill((tuple(args), kwargs), iter([wrap_array(t._array) for t in inputs]))
         inputs = [t for _, t in _named(fn, args, kwargs)]
     order = {id(t): i for i, t in enumerate(inputs)}
 
@@ -149,10 +149,10 @@ def capture(fn, args=(), kwargs=None, *, leaf=recordable, dynamic=None, check=Tr
                 for j, more in dynamic.items():
                     for b, other_name in (more.items() if isinstance(more, dict) else ()):
                         if (j, b) != (i, axis) and other_name == name and graph.inputs[j].shape[b] != graph.inputs[i].shape[axis]:
-                            raise Differs(f"the free size {name!r} is {graph.inputs[i].shape[axis]} in one input and "
-                                          f"{graph.inputs[j].shape[b]} in another")
-                unify(graph, other, i, axis, name)
-                unify(graph, third, i, axis, name, verify=True)
+                            raise ShapeMismatch(f"the free size {name!r} is {graph.inputs[i].shape[axis]} in one input and "
+                                                f"{graph.inputs[j].shape[b]} in another")
+                unify_traces(graph, other, i, axis, name)
+                unify_traces(graph, third, i, axis, name, verify=True)
         graph.prune()
         if check:
             _hold(graph, run, inputs)
@@ -165,19 +165,19 @@ def _in_order(nest, order, tensors):
 
 def tensors_in(x):
     """Returns the tensors of nested arguments, in order."""
-    return [t for t in leaves(x) if taken(t)]
+    return [t for t in leaves(x) if is_tensor(t)]
 
 
 def _longer(inputs, dynamic, name, i, axis, more):
     """Returns the inputs with the size called `name` enlarged by `more`, by repeating values."""
     out = []
     for j, t in enumerate(inputs):
-        a = t._a
+        a = t._array
         axes = dynamic.get(j, {})
         for b in axes:
             if (axes[b] == name if isinstance(axes, dict) else (j, b) == (i, axis)):
                 a = np.take(a, np.arange(a.shape[b] + more) % max(a.shape[b], 1), axis=b)
-        out.append(wrap(np.ascontiguousarray(a)) if a is not t._a else t)
+        out.append(wrap_array(np.ascontiguousarray(a)) if a is not t._array else t)
     return out
 
 
@@ -187,9 +187,9 @@ def _hold(graph, run, inputs):
     for n in graph.nodes:
         if n.opaque:
             return  # it cannot be run, and no lowering accepts it
-    if any(not a.flags.c_contiguous and a.size > 1 for a in (t._a for t in inputs)):
-        inputs = [wrap(np.ascontiguousarray(t._a)) for t in inputs]
-    flipped = [np.ascontiguousarray(t._a.reshape(-1)[::-1].reshape(t._sizes)) for t in inputs]
+    if any(not a.flags.c_contiguous and a.size > 1 for a in (t._array for t in inputs)):
+        inputs = [wrap_array(np.ascontiguousarray(t._array)) for t in inputs]
+    flipped = [np.ascontiguousarray(t._array.reshape(-1)[::-1].reshape(t._sizes)) for t in inputs]
     # Smaller values stay in their valid range. If values became Python scalars, the other sign is
     # tried too, because of branches.
     trials = [[a * a.dtype.type(0.75) if a.dtype.kind in "fc" else a for a in flipped]]
@@ -197,16 +197,16 @@ def _hold(graph, run, inputs):
         trials.append([-a if a.dtype.kind in "fc" else a for a in flipped])
     for trial in trials:
         try:
-            want = flat_tensors(_plain(run([wrap(a.copy()) for a in trial])))
+            want = flat_tensors(_plain(run([wrap_array(a.copy()) for a in trial])))
         except Exception:
             continue  # the function does not accept such values
-        got = flat_tensors(_plain(graph.run(*map(wrap, trial))))
+        got = flat_tensors(_plain(graph.run(*map(wrap_array, trial))))
         for i, (a, b) in enumerate(zip(got, want)):
             try:
                 if a._sizes != b._sizes:
                     raise AssertionError(f"shape {list(a._sizes)}, not {list(b._sizes)}")
-                x = values(a)
-                _close(x.astype(np.float32) if a._stype.kind == "V" else x, values(b), "the graph")
+                x = to_host(a)
+                _close(x.astype(np.float32) if a._np_dtype.kind == "V" else x, to_host(b), "the graph")
             except AssertionError as e:
                 why = f"values became Python numbers ({', '.join(sorted(set(graph.escapes)))})" if graph.escapes else \
                     "it draws random numbers, branches on values, or computes outside of torch's ops"
@@ -224,11 +224,11 @@ def _plain(x):
 def on_host(fn, args, kwargs=None):
     """Returns (fn, args, kwargs) with everything in host memory, where the constants of an exported
     graph must be. A Module on a device is copied."""
-    if isinstance(fn, Module) and any([t._h is not None for t in (*fn.parameters(), *fn.buffers())]):
+    if isinstance(fn, Module) and any([t._handle is not None for t in (*fn.parameters(), *fn.buffers())]):
         fn = copy.deepcopy(fn).cpu()
     nest = (tuple(args), kwargs or {})
     found = tensors_in(nest)
-    if any([t._h is not None for t in found]):
+    if any([t._handle is not None for t in found]):
         nest = _refill(nest, iter([t.resolve_conj().resolve_neg().cpu() for t in found]))
     return fn, *nest
 
@@ -259,12 +259,12 @@ def export_cell(net, inputs, file_format):
         shape = tuple(x.shape)
         if any(n is None or n < 0 for n in shape):
             dynamic[i] = {a: f"axis {a} of input {i}" for a, n in enumerate(shape) if n is None or n < 0}
-            example = wrap(np.zeros([2 if n is None or n < 0 else n for n in shape], _checkpoint.numpy_dtype(x)))
-            if example._stype.kind == "f":
-                example._a[...] = np.linspace(-1, 1, example._numel).reshape(example._sizes)
+            example = wrap_array(np.zeros([2 if n is None or n < 0 else n for n in shape], _checkpoint.numpy_dtype(x)))
+            if example._np_dtype.kind == "f":
+                example._array[...] = np.linspace(-1, 1, example._numel).reshape(example._sizes)
             xs.append(example)
         else:
-            xs.append(x if taken(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
+            xs.append(x if is_tensor(x) else adopt(x.copy()) if hasattr(x, "asnumpy") else x)
     with evaluating(net):
         graph = capture(net, tuple(xs), dynamic=dynamic)
     if file_format == "ONNX" and importlib.util.find_spec("onnx") is not None:

@@ -4,7 +4,7 @@ import io
 
 from mindtorch.backend.cpu import vision
 from mindtorch.core.dtypes import U8
-from mindtorch.core.values import tensor_from, values
+from mindtorch.core.sync import tensor_from, to_host
 from mindtorch.torch import _ops
 
 _MODES = {0: None, 1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -26,9 +26,9 @@ def _pillow():
 
 
 def _bytes(data):
-    if data.dim() != 1 or data._stype != U8 or not data._numel:
+    if data.dim() != 1 or data._np_dtype != U8 or not data._numel:
         raise RuntimeError("Expected a non empty 1-dimensional tensor of torch.uint8")
-    return values(data).tobytes()
+    return to_host(data).tobytes()
 
 
 def _open(data, formats=None):
@@ -103,11 +103,11 @@ def decode_gif(data):
 
 
 def _encode(data, kind, **options):
-    if data._stype != U8:
+    if data._np_dtype != U8:
         raise RuntimeError("Input tensor dtype should be uint8")
     if data.dim() != 3 or data.shape[0] not in (1, 3):
         raise RuntimeError(f"The number of channels should be 1 or 3, got: {tuple(data.shape)}")
-    picture = _pillow()[0].fromarray(vision.shown(values(data)))
+    picture = _pillow()[0].fromarray(vision.shown(to_host(data)))
     out = io.BytesIO()
     picture.save(out, kind, **options)
     return tensor_from(vision.as_bytes(out.getvalue()))

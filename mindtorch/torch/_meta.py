@@ -1,10 +1,10 @@
 """Calls that receive or create meta tensors: they compute shapes, strides, dtypes and autograd
 history, but no values."""
-from mindtorch.core import alias, device as _device, meta
+from mindtorch.core import inplace, device as _device, meta
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Tensor, bump, taken
+from mindtorch.core.tensor import Tensor, bump_version, is_tensor
 from mindtorch.core.dtypes import default_np
-from mindtorch.ops.creation.create import need_tensor, new_size, place
+from mindtorch.ops.creation.create import check_tensor, new_size, place
 from mindtorch.ops.linalg.solve import LinAlgError
 
 DEVICE = meta.DEVICE
@@ -18,11 +18,11 @@ _VALUES = {
                     (RuntimeError, "Tensor.item() cannot be called on meta tensors")),
     **dict.fromkeys(["tolist"], (NotImplementedError, "Cannot copy out of meta tensor; no data!")),
     **dict.fromkeys(["numpy"], (TypeError, "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
-                                           "memory first.")),
+                                "memory first.")),
     **dict.fromkeys("""nonzero argwhere unique unique_consecutive _unique2 _unique masked_select equal allclose bincount histc histogram
         histogramdd nonzero_static apply_ map_ map2_ multinomial ctc_loss tensor_split_by_value""".split(),
                     (NotImplementedError, "'{name}' is not implemented on device meta: its result depends on values, which meta tensors "
-                                          "do not have")),
+                     "do not have")),
 }
 
 # Functions that create tensors from sizes and values, on the device given by device= or on the
@@ -42,7 +42,7 @@ _ARITHMETIC = frozenset("""add sub mul div true_divide subtract multiply divide 
 
 def _tensors(args, found):
     for a in args:
-        if taken(a):
+        if is_tensor(a):
             found.append(a)
         elif a.__class__ is tuple or a.__class__ is list:
             _tensors(a, found)
@@ -54,14 +54,14 @@ def takes(func, args, kwargs):
     name = func.__name__
     if meta.alive():
         for a in args:
-            if taken(a):
-                if a._dev is DEVICE or a._dev == DEVICE:
+            if is_tensor(a):
+                if a._device is DEVICE or a._device == DEVICE:
                     return True
             elif a.__class__ is tuple or a.__class__ is list:
-                if any(t._dev == DEVICE for t in _tensors(a, [])):
+                if any(t._device == DEVICE for t in _tensors(a, [])):
                     return True
         for a in kwargs.values():
-            if taken(a) and a._dev == DEVICE:
+            if is_tensor(a) and a._device == DEVICE:
                 return True
     if name in _MAKERS:
         d = kwargs.get("device")
@@ -89,15 +89,15 @@ def call(func, original, args, kwargs):
     if name in ("to", "cpu", "cuda", "npu", "type_as"):
         return _mark(_quietly(name, original, args, kwargs))
     if name in ("copy_", "__setitem__") or name.endswith("_") and name[0] != "_":
-        if args and taken(args[0]) and args[0]._dev != DEVICE:
+        if args and is_tensor(args[0]) and args[0]._device != DEVICE:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!" if name == "copy_" else
-                                      f"'{name}' is not implemented for a tensor on device {args[0]._dev} and one on device meta")
-    if name in ("copy_", "__setitem__") and not (mode.on and any(t._rg for t in _tensors((*args, *kwargs.values()), []))):
+                                      f"'{name}' is not implemented for a tensor on device {args[0]._device} and one on device meta")
+    if name in ("copy_", "__setitem__") and not (mode.on and any(t._requires_grad_ for t in _tensors((*args, *kwargs.values()), []))):
         return _overwrite(name, args, kwargs)
     if name in _FILLS:
         x = args[0]
-        alias.check_inplace(x, False, True)
-        bump(x)
+        inplace.check_inplace(x, False, True)
+        bump_version(x)
         return x
     if name == "repeat_interleave" and kwargs.get("output_size") is None and len(_tensors((*args, *kwargs.values()), [])) > 1:
         raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
@@ -105,23 +105,23 @@ def call(func, original, args, kwargs):
         _no_masks(name, args)
     if name in _ARITHMETIC:
         for t in _tensors(args, []):
-            if t._dev != DEVICE and t.ndim:
-                raise RuntimeError(f"Tensor on device {t._dev} is not on the expected device meta!")
+            if t._device != DEVICE and t.ndim:
+                raise RuntimeError(f"Tensor on device {t._device} is not on the expected device meta!")
     return _mark(_quietly(name, original, args, kwargs))
 
 
 def _overwrite(name, args, kwargs):
     """copy_ and assignment to a region, without autograd history."""
     x, value = args[0], args[-1] if len(args) > 1 else kwargs.get("src", kwargs.get("other"))
-    alias.check_inplace(x, False, True)
+    inplace.check_inplace(x, False, True)
     region = x._sizes if name == "copy_" else _quietly(name, Tensor.__getitem__, args[:2], {})._sizes
-    given = value._sizes if taken(value) else ()
+    given = value._sizes if is_tensor(value) else ()
     if name == "__setitem__":
         while len(given) > len(region) and given[0] == 1:
             given = given[1:]
     if len(given) > len(region) or any(n not in (1, m) for n, m in zip(reversed(given), reversed(region))):
         raise RuntimeError(f"The expanded size of the tensor {list(region)} must match the existing size {list(given)}")
-    bump(x)
+    bump_version(x)
     return x if name == "copy_" else None
 
 
@@ -143,7 +143,7 @@ def _no_masks(name, args):
     if name == "__getitem__":
         key = args[1] if isinstance(args[1], tuple) else (args[1],)
         for k in key:
-            if taken(k) and k._dev == DEVICE and k._stype.kind == "b":
+            if is_tensor(k) and k._device == DEVICE and k._np_dtype.kind == "b":
                 raise NotImplementedError(_VALUES["nonzero"][1].format(name="indexing with a mask"))
 
 
@@ -152,7 +152,7 @@ def _make(name, original, args, kwargs):
     device = kwargs.get("device")
     if name in _LIKE:
         like = args[0] if args else kwargs.get("input", kwargs.get("self"))
-        device = like._dev if device is None else device
+        device = like._device if device is None else device
     target = _device._default if device is None else _device.check(device)
     if target.type != "meta":
         return original(*args, **kwargs)  # reads shapes only
@@ -169,11 +169,11 @@ def _make(name, original, args, kwargs):
             return meta.make(new_size(name, args, kwargs.get("size")), default_np() if d is None else d, rg)
         if name in ("empty_like", "ones_like", "rand_like", "randn_like", "zeros_like") and kwargs.get("memory_format") is None:
             d = place(name, kwargs.get("dtype"), None, kwargs.get("layout"))
-            need_tensor(name, like)
-            return meta.on(meta.blank(like._sizes, like._stype if d is None else d, like._a), rg)
+            check_tensor(name, like)
+            return meta.on(meta.meta_array(like._sizes, like._np_dtype if d is None else d, like._array), rg)
         if name == "full" and kwargs.get("dtype") is not None and args:
             return meta.make(new_size(name, args[:1], None), kwargs["dtype"].np, rg)
-        if name in ("as_tensor", "asarray", "tensor", "new_tensor") and any(t._dev == DEVICE for t in _tensors(args[name == "new_tensor":], [])):
+        if name in ("as_tensor", "asarray", "tensor", "new_tensor") and any(t._device == DEVICE for t in _tensors(args[name == "new_tensor":], [])):
             first = _tensors(args, [])[-1]
             d = kwargs.get("dtype")
             made = first if d is None else first.to(d)
@@ -182,11 +182,11 @@ def _make(name, original, args, kwargs):
             if generator is not None:
                 kwargs["generator"] = generator
             made = original(*args, **kwargs)
-    return meta.on(made._a, rg)
+    return meta.on(made._array, rg)
 
 
 def _mark(r):
-    if taken(r):
+    if is_tensor(r):
         return meta.turn(r)
     if isinstance(r, (tuple, list)):
         for x in r:

@@ -10,13 +10,13 @@ import contextlib
 import numpy as np
 
 from mindtorch.backend.export.lowering import close
-from mindtorch.backend.graph import Differs, Sym, flat_tensors
-from mindtorch.backend.mindspore.graph.export import Notes, Sheet, eagerly, scribe
-from mindtorch.backend.mindspore.graph.sizes import Free, array_of, tensor_of
-from mindtorch.backend.mindspore.recording import NoGraph
-from mindtorch.core import device as _device, devices, lazy
+from mindtorch.backend.graph import ShapeMismatch, Sym, flat_tensors
+from mindtorch.backend.mindspore.graph.export import MindIRRecorder, RecordedGraph, eagerly, mindir_device
+from mindtorch.backend.mindspore.graph.symint import SymInt, array_of, tensor_of
+from mindtorch.backend.mindspore.recorder_api import GraphBreak
+from mindtorch.core import device as _device, device_dispatch, replay
 from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import wrap
+from mindtorch.core.tensor import wrap_array
 
 #: sizes used for dynamic dimensions in recordings
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
@@ -24,18 +24,18 @@ _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71,
 
 @contextlib.contextmanager
 def _device_for_recordings():
-    if lazy.current.session is not None:
+    if replay.current.session is not None:
         raise NotImplementedError("export to MindIR is not possible inside a compiled function, where the device's kernels are deferred: export outside of it")
-    device = scribe(devices.DEVICES.get("npu"))
-    device.notes, policy = None, devices.fallback.policy
-    with devices.ALONE, no_grad(), eagerly():
-        devices.register(device)
-        devices.fallback.policy = "error"
+    device = mindir_device(device_dispatch.DEVICES.get("npu"))
+    device.notes, policy = None, device_dispatch.fallback.policy
+    with device_dispatch.DEVICE_LOCK, no_grad(), eagerly():
+        device_dispatch.register(device)
+        device_dispatch.fallback.policy = "error"
         try:
             yield device, _device.check(device.type)
         finally:
-            devices.fallback.policy = policy
-            devices.unregister(device)
+            device_dispatch.fallback.policy = policy
+            device_dispatch.unregister(device)
             del device.notes  # this releases all tensors of the last recording
 
 
@@ -62,7 +62,7 @@ def graph_cell(graph, class_name="Traced", old=False):
                 sheets[-1].run(inputs)
                 sheets[-1].lean(inputs)
             sheet = sheets[0]
-            sheet.merged(sheets[1:], [(Free(f"n{k}", f"size {axis} of input {graph.inputs[i].name!r}", *t[:2]), i, axis)
+            sheet.merged(sheets[1:], [(SymInt(f"n{k}", f"size {axis} of input {graph.inputs[i].name!r}", *t[:2]), i, axis)
                                       for k, (i, axis, t) in enumerate(free.values())])
         else:
             odd, sheet = _recorded(graph, device, dev, examples, True, old)
@@ -82,13 +82,13 @@ def _holds(graph, cell, sizes):
     inputs = _of_sizes(graph, sizes)
     with no_grad(), eagerly():
         try:
-            want = [t._a for t in flat_tensors(graph.run(*map(wrap, inputs)))]
+            want = [t._array for t in flat_tensors(graph.run(*map(wrap_array, inputs)))]
         except Exception:
             return  # the size is not valid
         try:
             _compare(cell, inputs, want)
         except (AssertionError, RuntimeError, ValueError, TypeError, IndexError) as e:
-            raise Differs(f"export to MindIR: the computation differs if {', '.join(f'{k} is {n}' for k, n in sizes.items())}: {e}") from e
+            raise ShapeMismatch(f"export to MindIR: the computation differs if {', '.join(f'{k} is {n}' for k, n in sizes.items())}: {e}") from e
 
 
 def _free(graph):
@@ -132,13 +132,13 @@ def _recorded(graph, device, dev, inputs, check, old):
     check: also returns which op gave a result that differs from the graph's (singular vectors, for
     example, are not unique).
     """
-    notes = device.notes = Notes(device, old)
+    notes = device.notes = MindIRRecorder(device, old)
     env = {}
 
     def housed(array, put):
         h = device.arrived(array)
         put(h)
-        return devices.tensor(dev, h)
+        return device_dispatch.tensor(dev, h)
     for v, a in zip(graph.inputs, inputs):
         env[v] = housed(a, notes.input)
     for v in graph.parameters:
@@ -149,7 +149,7 @@ def _recorded(graph, device, dev, inputs, check, old):
         if t is None:
             if v.kind != "constant":
                 raise AssertionError(f"{v!r} has not been computed")
-            t = env[v] = v.tensor if isinstance(v.tensor, np.ndarray) else devices.from_host(np.asarray(v.array), dev)
+            t = env[v] = v.tensor if isinstance(v.tensor, np.ndarray) else device_dispatch.host_to_device(np.asarray(v.array), dev)
         return t
 
     def size(s):
@@ -166,21 +166,21 @@ def _recorded(graph, device, dev, inputs, check, old):
             with notes:
                 out = n.func(*_there(args, dev), **_there(kwargs, dev))
             if notes.broken is not None:
-                raise NoGraph(notes.broken)
-        except NoGraph as e:
+                raise GraphBreak(notes.broken)
+        except GraphBreak as e:
             raise NotImplementedError(f"{what} cannot be part of a graph: {e}") from None
         except NotImplementedError as e:
             raise NotImplementedError(f"{what} has no MindSpore kernel: {e}") from None
         for v, t in zip(n.outputs, flat_tensors(out), strict=True):
             if not odd and check:
-                odd = _difference(device.seen(t._h), np.asarray(v.array), f"what the kernels of {n.title} do")
+                odd = _difference(device.seen(t._handle), np.asarray(v.array), f"what the kernels of {n.title} do")
             env[v] = t
     try:
         with notes:
-            said = notes.ended([get(v)._h for v in graph.outputs])
-    except NoGraph as e:
+            said = notes.ended([get(v)._handle for v in graph.outputs])
+    except GraphBreak as e:
         raise NotImplementedError(f"export to MindIR: {e}") from None
-    return odd, Sheet(notes, said, [(v.array, bool(getattr(v.tensor, "requires_grad", False))) for v in graph.parameters])
+    return odd, RecordedGraph(notes, said, [(v.array, bool(getattr(v.tensor, "requires_grad", False))) for v in graph.parameters])
 
 
 def _difference(got, want, what):

@@ -1,5 +1,5 @@
 """Fills the facade's namespaces from the op table."""
-from mindtorch.core.table import TABLE
+from mindtorch.core.op_registry import OPS
 from mindtorch.core.tensor import Tensor
 
 
@@ -9,7 +9,7 @@ def fill(scope, ns):
     Existing names stay.
     """
     names = []
-    for o in list(TABLE.values()):
+    for o in list(OPS.values()):
         if o.ns == ns and o.public is not None and o.name not in scope:
             scope[o.name] = o.public
             _publish(o.public, o.name, scope)

@@ -9,9 +9,9 @@ import threading
 import types
 
 from mindtorch.core import grad_mode
-from mindtorch.core.dispatch import wanted
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.dispatch import is_enabled
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.torch import _schema
 
 _BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops",
@@ -58,14 +58,14 @@ def _asked(op, args, kwargs):
 
 def _tensors(args):
     for a in args:
-        if taken(a):
+        if is_tensor(a):
             yield a
         elif isinstance(a, (list, tuple)):
             yield from _tensors(a)
 
 
 def _is_default(value, default):
-    return value is default or value.__class__ is default.__class__ and not taken(value) and value == default
+    return value is default or value.__class__ is default.__class__ and not is_tensor(value) and value == default
 
 
 class OpOverload:
@@ -154,7 +154,7 @@ class OpOverload:
         return args[:n], {k: v for k, v in kwargs.items() if not (named[k].has_default and _is_default(v, named[k].default_value))}
 
     def __call__(self, /, *args, **kwargs):
-        if wanted("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+        if is_enabled("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
             return r
         args, kwargs = self._bind(args, kwargs)
         tensors = list(_tensors((*args, *kwargs.values())))
@@ -163,7 +163,7 @@ class OpOverload:
             kind = "meta"
         key = {"cpu": "CPU", "cuda": "CUDA", "npu": "PrivateUse1", "meta": "Meta"}.get(kind, kind.upper())
         if below.autograd:
-            if wanted("ops", "dispatch"):
+            if is_enabled("ops", "dispatch"):
                 return dispatched(self, args, kwargs, lambda args, kwargs: self._below(key)(*args, **kwargs))
             return self._below(key)(*args, **kwargs)
         kernels = self.kernels
@@ -178,7 +178,7 @@ class OpOverload:
         return self._run(kernel, args, kwargs)
 
     def _run(self, kernel, args, kwargs):
-        if wanted("ops", "dispatch"):
+        if is_enabled("ops", "dispatch"):
             return dispatched(self, args, kwargs, lambda args, kwargs: self._computed(kernel, args, kwargs))
         return self._computed(kernel, args, kwargs)
 
@@ -210,7 +210,7 @@ class OpOverload:
         op, named, at, flat = self, list(kwargs), [], []
         # Flattens lists of tensors, so that autograd sees every tensor.
         for a in (*args, *kwargs.values()):
-            if isinstance(a, (list, tuple)) and any(taken(t) for t in a):
+            if isinstance(a, (list, tuple)) and any(is_tensor(t) for t in a):
                 at.append((len(flat), len(a), type(a)))
                 flat.extend(a)
             else:
@@ -310,7 +310,7 @@ class _AtenOverload(OpOverload):
         self.fn = fn
 
     def __call__(self, /, *args, **kwargs):
-        if wanted("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+        if is_enabled("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
             return r
         return self.fn(*args, **kwargs)
 
@@ -329,7 +329,7 @@ class _AtenPacket(OpOverloadPacket):
         return self._overloads.setdefault(key, _AtenOverload(self, key, self.fn))
 
     def __call__(self, /, *args, **kwargs):
-        if wanted("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+        if is_enabled("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
             return r
         return self.fn(*args, **kwargs)
 
@@ -341,7 +341,7 @@ def _facade_function(name):
             if not name.startswith(prefix[:-1] + "_"):
                 continue
             short = name[len(prefix):]
-        row = TABLE.get(prefix + short)
+        row = OPS.get(prefix + short)
         if row is not None:
             return row.public or row.fn
     f = vars(Tensor).get(name)
@@ -373,7 +373,7 @@ def _native_batch_norm_legit_functional(input, weight, bias, running_mean, runni
     """Returns (batch norm, mean, 1 / sqrt(var + eps), new running mean, new running variance)
     without modifying anything in place."""
     mean, var = running_mean.detach().clone(), running_var.detach().clone()
-    out = TABLE["nn.functional.batch_norm"].fn(input, mean, var, weight, bias, training, momentum, eps)
+    out = OPS["nn.functional.batch_norm"].fn(input, mean, var, weight, bias, training, momentum, eps)
     with grad_mode.no_grad():
         dims = [d for d in range(input.dim()) if d != 1]
         now = input.mean(dims)

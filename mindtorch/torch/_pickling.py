@@ -6,7 +6,7 @@ import io
 import pickle
 
 from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.tensor import Parameter, Tensor, taken
+from mindtorch.core.tensor import Parameter, Tensor, is_tensor
 from mindtorch.torch import _globals, _utils
 from mindtorch.torch._types import layout
 from mindtorch.torch.storage import CLASS_OF, TypedStorage, UntypedStorage
@@ -78,7 +78,7 @@ class _Naming:
         return None
 
     def reducer_override(self, obj):
-        if taken(obj):
+        if is_tensor(obj):
             own = type(obj).__reduce_ex__
             if own is Tensor.__reduce_ex__ or own is _PARAMETER_REDUCE:
                 return _utils.reduced(obj, True)

@@ -9,20 +9,20 @@ from mindtorch.backend.mindspore import checkpoint as _checkpoint  # noqa: F401 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
-from mindtorch.backend.mindspore import sink as _sink  # noqa: F401  (MindSpore's data sinking of torch-style networks)
+from mindtorch.backend.mindspore import data_sink as _sink  # noqa: F401  (MindSpore's data sinking of torch-style networks)
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, attributes, from_array
-from mindtorch.core import alias, bits, device as _device, devices, differentiate, dtypes, grad_mode, interop, printing, transforms
+from mindtorch.core import inplace, conj_neg_bits, device as _device, device_dispatch, mindspore_functional_grad, dtypes, grad_mode, mindspore_autograd, printing, functorch_levels
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
-from mindtorch.core.foreign import type_name
-from mindtorch.core.dispatch import FLAGS
+from mindtorch.core.error_messages import type_name
+from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tape import Node, RemovableHandle, new_node, sequence
-from mindtorch.core.tensor import (TRANSFORMS, Parameter, Size, Tensor, adopt, bump, detached, put_on, again, replace_memory, set_grad, set_requires_grad,
-                                   stand_on, taken, wrap)
-from mindtorch.core.layout import is_format, strides_of as torch_strides
-from mindtorch.core.values import tensor_from, values
-from mindtorch.core.wrapped import is_wrapped
-from mindtorch.core.memory import COW, host_memory, lazy_memory, root_of, written
+from mindtorch.core.primitives import Node, RemovableHandle, new_node, sequence
+from mindtorch.core.tensor import (TRANSFORMS, Parameter, Size, Tensor, adopt, bump_version, detached, set_device, shallow_copy, replace_memory, set_grad, set_requires_grad,
+                                   set_storage, is_tensor, wrap_array)
+from mindtorch.core.stride_rules import is_format, strides_of as torch_strides
+from mindtorch.core.sync import tensor_from, to_host
+from mindtorch.core.tensor_wrappers import is_wrapped
+from mindtorch.core.storage_impl import COW, host_memory, lazy_memory, storage_root, on_write
 from mindtorch.ops.basic import cast
 from mindtorch.ops.shapes.shape import format_name
 from mindtorch.torch import _function_protocol, _types
@@ -44,15 +44,15 @@ def numpy(self, *, force=False):
     """Returns the tensor's memory as an ndarray without copying. With force=True, detaches and
     copies where sharing is impossible."""
     if force:
-        a = values(self)
+        a = to_host(self)
         return a.astype(np.float32) if a.dtype == bfloat16_np else a
-    if self._h is not None:
-        if self._h.__class__ is bits.Bits:
-            raise bits.refused(self)
-        raise TypeError(f"can't convert {self._dev} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
-    if self._rg and grad_mode.mode.on:
+    if self._handle is not None:
+        if self._handle.__class__ is conj_neg_bits.ConjNegBits:
+            raise conj_neg_bits.lazy_bits_error(self)
+        raise TypeError(f"can't convert {self._device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+    if self._requires_grad_ and grad_mode.mode.on:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    a = self._a
+    a = self._array
     if a.dtype.kind == "V":
         raise TypeError("Got unsupported ScalarType BFloat16")
     return a if not COW.on else host_memory(self)
@@ -71,13 +71,13 @@ Tensor.__array_priority__ = 1000
 def __array_wrap__(self, array, context=None, return_scalar=False):
     if array.dtype == bool:
         array = array.astype(np.uint8)
-    return wrap(np.asarray(array))
+    return wrap_array(np.asarray(array))
 
 
 @_def
 def item(self):
     """Returns the value of a one-element tensor as a Python scalar."""
-    a = values(self)
+    a = to_host(self)
     if a.size != 1:
         raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
     if a.dtype == bfloat16_np:
@@ -88,13 +88,13 @@ def item(self):
 @_def
 def tolist(self):
     """Returns nested lists of Python scalars (a single scalar for a 0-dim tensor)."""
-    a = values(self)
+    a = to_host(self)
     return (a.astype(np.float32) if a.dtype == bfloat16_np else a).tolist()
 
 
 @_def
 def __bool__(self):
-    a = values(self)
+    a = to_host(self)
     if a.size != 1:
         if a.size == 0:
             raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
@@ -106,9 +106,9 @@ def _only(t):
     """Returns the value of a one-element tensor, for float(), int() and complex()."""
     if t._numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
-    if t._rg and mode.on:
-        from mindtorch.core import said
-        said.once("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.", 3)
+    if t._requires_grad_ and mode.on:
+        from mindtorch.core import warn_once
+        warn_once.warn_once("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.", 3)
     return item(t)
 
 
@@ -141,7 +141,7 @@ def __complex__(self):
 
 @_def
 def __index__(self):
-    a = values(self)
+    a = to_host(self)
     if a.size != 1 or a.dtype.kind not in "iub":
         raise TypeError("only integer tensors of a single element can be converted to an index")
     return int(a.item())
@@ -175,7 +175,7 @@ def is_nonzero(self):
 
 
 def _format_args(t):
-    a = values(t)
+    a = to_host(t)
     name = of_np(a.dtype).name
     return a.astype(np.float32) if a.dtype == bfloat16_np else a, name
 
@@ -184,37 +184,37 @@ def _meta_repr(t):
     text = f"tensor(..., device='meta', size={tuple(t._sizes)}"
     if t.dtype is not dtypes.get_default_dtype():
         text += f", dtype={t.dtype}"
-    if t._gnode is not None:
-        text += f", grad_fn=<{type(t._gnode).__name__}>"
-    elif t._rg:
+    if t._grad_fn_ is not None:
+        text += f", grad_fn=<{type(t._grad_fn_).__name__}>"
+    elif t._requires_grad_:
         text += ", requires_grad=True"
-    return ("Parameter containing:\n" if taken(t, Parameter) else "") + text + ")"
+    return ("Parameter containing:\n" if is_tensor(t, Parameter) else "") + text + ")"
 
 
 @_def
 def __repr__(self, *, tensor_contents=None):
     """Formats the tensor like PyTorch."""
-    if self._lvl and TRANSFORMS.count:
+    if self._functorch_level and TRANSFORMS.count:
         from mindtorch.torch.func._printing import wrapped
         text = wrapped(self)
         if text is not None:
             return text
-    if self._dev.type == "meta":
+    if self._device.type == "meta":
         return _meta_repr(self)
-    if tensor_contents is not None or self._h is not None and is_wrapped(self):
+    if tensor_contents is not None or self._handle is not None and is_wrapped(self):
         return _subclass_repr(self, tensor_contents)
     a, name = _format_args(self)
-    fn = None if self._gnode is None else type(self._gnode).__name__
-    if self._fragile is not None and self._rg:
+    fn = None if self._grad_fn_ is None else type(self._grad_fn_).__name__
+    if self._creation_meta is not None and self._requires_grad_:
         try:
             _ = self.grad_fn
         except RuntimeError:
             fn = "Invalid"  # an in-place write has invalidated this view
-    dev = None if self._dev.type == "cpu" else str(self._dev)
-    text = printing.tensor_str(a, name, requires_grad=self._rg, grad_fn_name=fn, device=dev)
-    if FLAGS.dual is not None:
+    dev = None if self._device.type == "cpu" else str(self._device)
+    text = printing.tensor_str(a, name, requires_grad=self._requires_grad_, grad_fn_name=fn, device=dev)
+    if dispatch_state.dual is not None:
         text = _with_tangent(self, text)
-    if taken(self, Parameter):
+    if is_tensor(self, Parameter):
         return "Parameter containing:\n" + text
     return text
 
@@ -233,16 +233,16 @@ Tensor.__str__ = Tensor.__repr__
 def _subclass_repr(t, contents):
     """Formats a tensor subclass. `contents` is its text, or None if its values are unavailable."""
     more = [] if contents is not None else [f"size={tuple(t._sizes)}", f"dtype={t.dtype}"]
-    if t._gnode is not None:
-        more.append(f"grad_fn=<{type(t._gnode).__name__}>")
-    elif t._rg:
+    if t._grad_fn_ is not None:
+        more.append(f"grad_fn=<{type(t._grad_fn_).__name__}>")
+    elif t._requires_grad_:
         more.append("requires_grad=True")
     return f"{'tensor' if type(t) is Tensor else type(t).__name__}({', '.join(['...' if contents is None else contents, *more])})"
 
 
 @_def
 def __format__(self, spec):
-    if not self.ndim and type(self) is Tensor and self._dev.type != "meta":
+    if not self.ndim and type(self) is Tensor and self._device.type != "meta":
         return item(self).__format__(spec)
     return object.__format__(self, spec)
 
@@ -290,17 +290,17 @@ Tensor.nelement = numel
 
 @_def
 def element_size(self):
-    return self._stype.itemsize
+    return self._np_dtype.itemsize
 
 
-Tensor.itemsize = property(lambda self: self._stype.itemsize)
+Tensor.itemsize = property(lambda self: self._np_dtype.itemsize)
 Tensor.nbytes = property(lambda self: self._nbytes)
 
 
 @_def
 def stride(self, dim=None):
     """Returns the strides in elements."""
-    a = self._a
+    a = self._array
     s = torch_strides(a)
     if not a.size and any(a.strides):  # an empty slice of another array: return its actual strides
         s = tuple([n // a.itemsize for n in a.strides])
@@ -312,9 +312,9 @@ def stride(self, dim=None):
 @_def
 def storage_offset(self):
     """Returns the offset of the first element in the storage, in elements."""
-    a = self._a
-    if self._h is not None:
-        return alias.home_of(self)[0] // a.itemsize
+    a = self._array
+    if self._handle is not None:
+        return inplace.storage_extent(self)[0] // a.itemsize
     root = a
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -324,13 +324,13 @@ def storage_offset(self):
 @_def
 def data_ptr(self):
     """Returns the address of the first element."""
-    if self._h is not None:
-        if self._h.__class__ is bits.Bits:
-            return data_ptr(self._h.of)
-        return devices.DEVICES[self._dev.type].address(self._h) if self._numel else 0
-    if COW.on and not self._a.flags.writeable:
-        written(self)
-    return address(self._a) if self._numel and self._dev.type != "meta" else 0
+    if self._handle is not None:
+        if self._handle.__class__ is conj_neg_bits.ConjNegBits:
+            return data_ptr(self._handle.of)
+        return device_dispatch.DEVICES[self._device.type].address(self._handle) if self._numel else 0
+    if COW.on and not self._array.flags.writeable:
+        on_write(self)
+    return address(self._array) if self._numel and self._device.type != "meta" else 0
 
 
 @_def
@@ -343,17 +343,17 @@ def is_contiguous(self, memory_format=None):
 
 @_def
 def is_floating_point(self):
-    return self._stype.kind in "fV"
+    return self._np_dtype.kind in "fV"
 
 
 @_def
 def is_complex(self):
-    return self._stype.kind == "c"
+    return self._np_dtype.kind == "c"
 
 
 @_def
 def is_signed(self):
-    return self._stype.kind not in "ub"
+    return self._np_dtype.kind not in "ub"
 
 
 @_def
@@ -369,29 +369,29 @@ def is_same_size(self, other):
 @_def
 def is_set_to(self, tensor):
     """True if both tensors have the same memory, shape and strides."""
-    if self._h is not None or tensor._h is not None:
-        if self._h.__class__ is bits.Bits or tensor._h.__class__ is bits.Bits:
+    if self._handle is not None or tensor._handle is not None:
+        if self._handle.__class__ is conj_neg_bits.ConjNegBits or tensor._handle.__class__ is conj_neg_bits.ConjNegBits:
             return False  # like PyTorch, which ignores the lazy bits here
-        return self._dev == tensor._dev and self._sizes == tensor._sizes and self.stride() == tensor.stride() and data_ptr(self) == data_ptr(tensor)
-    a, b = self._a, tensor._a
-    return a.shape == b.shape and a.strides == b.strides and root_of(a) is root_of(b) and (address(a) == address(b) or not a.size)
+        return self._device == tensor._device and self._sizes == tensor._sizes and self.stride() == tensor.stride() and data_ptr(self) == data_ptr(tensor)
+    a, b = self._array, tensor._array
+    return a.shape == b.shape and a.strides == b.strides and storage_root(a) is storage_root(b) and (address(a) == address(b) or not a.size)
 
 
 @_def
 def get_device(self):
-    return -1 if self._dev.type == "cpu" else (self._dev.index or 0)
+    return -1 if self._device.type == "cpu" else (self._device.index or 0)
 
 
 @_def
 def is_conj(self):
     """True if the lazy conjugate bit is set: the values are the conjugate of the stored memory."""
-    return bits.is_conj(self)
+    return conj_neg_bits.is_conj(self)
 
 
 @_def
 def is_neg(self):
     """True if the lazy negative bit is set: the values are the negation of the stored memory."""
-    return bits.is_neg(self)
+    return conj_neg_bits.is_neg(self)
 
 
 @_def
@@ -432,7 +432,7 @@ def dim_order(self, *, ambiguity_check=False):
     ambiguity_check: True, or a list of memory formats. Raises RuntimeError if the strides allow
     several orders and the tensor does not match exactly one of those formats.
     """
-    s = torch_strides(self._a)
+    s = torch_strides(self._array)
     if ambiguity_check is not False:
         formats = () if ambiguity_check is True else ambiguity_check
         if not isinstance(formats, (list, tuple)) or not all([isinstance(f, _types.memory_format) for f in formats]):
@@ -445,20 +445,20 @@ def dim_order(self, *, ambiguity_check=False):
 # ------------------------------------------------------------------ autograd
 def _data_get(self):
     # a version counter of its own: autograd does not see writes through .data, as in PyTorch
-    d = again(self)
-    if self._dev is not d._dev:
-        put_on(d, self._dev)
+    d = shallow_copy(self)
+    if self._device is not d._device:
+        set_device(d, self._device)
     return d
 
 
 def _data_set(self, value):
-    if not taken(value):
+    if not is_tensor(value):
         if not isinstance(value, MSTensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type_name(value)}")
         value = adopt(value)
-    if self._rg and value._stype.kind not in "fcV":
+    if self._requires_grad_ and value._np_dtype.kind not in "fcV":
         raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-    stand_on(self, value)
+    set_storage(self, value)
 
 
 def _kept(text):
@@ -475,14 +475,14 @@ def _set_grad_fn(self, value):
 
 
 def _delete_grad(self):
-    self._g = None
+    self._grad_ = None
 
 
 Tensor.data = property(_data_get, _data_set, _kept("Deleting tensor data is not allowed. Delete tensor instead!"))
 Tensor.requires_grad = Tensor.requires_grad.deleter(_kept("requires_grad must be a bool"))
 Parameter.requires_grad = Parameter.requires_grad.deleter(_kept("requires_grad must be a bool"))
 Tensor._grad_fn = property(lambda self: self.grad_fn, _set_grad_fn, _kept("Deletion of _grad_fn not allowed. Detach tensor instead!"))
-Tensor._grad = property(lambda self: self._g, set_grad, _delete_grad)
+Tensor._grad = property(lambda self: self._grad_, set_grad, _delete_grad)
 
 
 @_def
@@ -496,7 +496,7 @@ def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=
 @_def
 def requires_grad_(self, requires_grad=True):
     if TRANSFORMS.count:
-        transforms.refuse_requires_grad()
+        functorch_levels.refuse_requires_grad()
     set_requires_grad(self, requires_grad)
     return self
 
@@ -515,27 +515,27 @@ def detach_(self):
         raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
                            "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "
                            "detach_() cannot be called on these gradients.")
-    if self._gnode is not None:
-        self._cut = next(sequence)
-    self._gnode, self._oi, self._rg = None, 0, False
-    if self._tan is not None:
-        self._tan = None
+    if self._grad_fn_ is not None:
+        self._detached_at = next(sequence)
+    self._grad_fn_, self._output_nr, self._requires_grad_ = None, 0, False
+    if self._fw_grad is not None:
+        self._fw_grad = None
     return self
 
 
 @_def
 def retain_grad(self):
     """Makes the next backward pass store .grad of this non-leaf tensor."""
-    if not self._rg:
+    if not self._requires_grad_:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
     if TRANSFORMS.count:
-        transforms.refuse_retain_grad()
-    n = self._gnode
+        functorch_levels.refuse_retain_grad()
+    n = self._grad_fn_
     if n is None or self._retain:
         return
-    if n.retain is None:
-        n.retain = {}
-    n.retain[self._oi] = weakref.ref(self)
+    if n._retains_grad is None:
+        n._retains_grad = {}
+    n._retains_grad[self._output_nr] = weakref.ref(self)
     self._retain = True
 
 
@@ -546,17 +546,17 @@ Tensor.retains_grad = property(lambda self: self._retain)
 def register_hook(self, hook):
     """Registers hook(grad) -> None or a new gradient, called each time the gradient of this tensor
     is computed."""
-    if not self._rg:
+    if not self._requires_grad_:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    n = self._gnode
+    n = self._grad_fn_
     if n is None:
-        if self._thooks is None:
-            self._thooks = collections.OrderedDict()
-        d = self._thooks
+        if self._tensor_hooks is None:
+            self._tensor_hooks = collections.OrderedDict()
+        d = self._tensor_hooks
     else:
-        if n.hooks is None:
-            n.hooks = {}
-        d = n.hooks.setdefault(self._oi, collections.OrderedDict())
+        if n._tensor_hooks is None:
+            n._tensor_hooks = {}
+        d = n._tensor_hooks.setdefault(self._output_nr, collections.OrderedDict())
     h = RemovableHandle(d)
     d[h.id] = hook
     return h
@@ -565,30 +565,30 @@ def register_hook(self, hook):
 @_def
 def register_post_accumulate_grad_hook(self, hook):
     """Registers hook(param), called after the gradient of this leaf is accumulated."""
-    if not self._rg:
+    if not self._requires_grad_:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    if self._gnode is not None:
+    if self._grad_fn_ is not None:
         raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-    if self._acchooks is None:
-        self._acchooks = collections.OrderedDict()
-    h = RemovableHandle(self._acchooks)
-    self._acchooks[h.id] = hook
+    if self._post_accumulate_grad_hooks is None:
+        self._post_accumulate_grad_hooks = collections.OrderedDict()
+    h = RemovableHandle(self._post_accumulate_grad_hooks)
+    self._post_accumulate_grad_hooks[h.id] = hook
     return h
 
 
 def _hooks_get(self):
-    n = self._gnode
-    return self._thooks if n is None else None if n.hooks is None else n.hooks.get(self._oi)
+    n = self._grad_fn_
+    return self._tensor_hooks if n is None else None if n._tensor_hooks is None else n._tensor_hooks.get(self._output_nr)
 
 
 def _hooks_set(self, value):
     if value is not None and not isinstance(value, dict):
         raise TypeError(f"_backward_hooks has to be a dict or None, but got {type_name(value)}")
-    n = self._gnode
+    n = self._grad_fn_
     if n is None:
-        self._thooks = value
-    elif value is not None or n.hooks:
-        n.hooks = {**(n.hooks or {}), self._oi: value or {}}
+        self._tensor_hooks = value
+    elif value is not None or n._tensor_hooks:
+        n._tensor_hooks = {**(n._tensor_hooks or {}), self._output_nr: value or {}}
 
 
 Tensor._backward_hooks = property(_hooks_get, _hooks_set, _kept("Deletion of _backwards_hooks not allowed!"))
@@ -647,11 +647,11 @@ def _lazy_clone(self):
     a = lazy_memory(self)
     if a is None:
         return self.clone()
-    r = wrap(a)
-    if mode.on and self._rg:
+    r = wrap_array(a)
+    if mode.on and self._requires_grad_:
         n = new_node(LazyCloneBackward0)
-        n.prim, n.edges, n.meta = None, [alias._edge(self)], ((a.shape, a.dtype),)
-        r._gnode, r._rg = n, True
+        n._prim, n._next_edges, n._input_metadata = None, [inplace._edge(self)], ((a.shape, a.dtype),)
+        r._grad_fn_, r._requires_grad_ = n, True
     return r
 
 
@@ -659,7 +659,7 @@ def _lazy_clone(self):
 def as_subclass(self, cls):
     """Returns this tensor as an instance of a Tensor subclass that shares its memory and autograd
     history."""
-    t = self.view_as(self) if self._rg else detached(self)
+    t = self.view_as(self) if self._requires_grad_ else detached(self)
     try:
         t.__class__ = cls
     except TypeError:  # the class defines its own __slots__
@@ -706,12 +706,12 @@ Tensor._make_wrapper_subclass = _make_wrapper_subclass
 def apply_(self, fn):
     """Applies a Python function to every element, in place."""
     a = host_memory(self)
-    if self._rg:
+    if self._requires_grad_:
         raise RuntimeError("Can't call apply_() on Variable that requires grad. Use var.detach().apply_() instead.")
     flat = [fn(x) for x in a.reshape(-1).tolist()]
     _check_numbers(flat)
     a[...] = np.array(flat, a.dtype).reshape(a.shape)
-    bump(self)
+    bump_version(self)
     return self
 
 
@@ -723,10 +723,10 @@ def _check_numbers(values):
 
 def _check_mapped(name, self, **others):
     """Checks the operands of map_ and map2_: same dtype, none requires grad."""
-    if self._rg or any([o._rg for o in others.values()]):
+    if self._requires_grad_ or any([o._requires_grad_ for o in others.values()]):
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     for k, o in others.items():
-        if o._stype != self._stype:
+        if o._np_dtype != self._np_dtype:
             raise TypeError(f"{name}: expected a tensor of dtype {self.dtype} for '{k}' (got {o.dtype})")
 
 
@@ -734,10 +734,10 @@ def _check_mapped(name, self, **others):
 def map_(self, tensor, fn):
     """Sets self[i] = fn(self[i], tensor[i]) in place."""
     _check_mapped("map_", self, other=tensor)
-    a, b = np.broadcast_arrays(host_memory(self), values(tensor))
-    self._a[...] = np.array([fn(x, y) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())],
-                            a.dtype).reshape(a.shape)
-    bump(self)
+    a, b = np.broadcast_arrays(host_memory(self), to_host(tensor))
+    self._array[...] = np.array([fn(x, y) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())],
+                                a.dtype).reshape(a.shape)
+    bump_version(self)
     return self
 
 
@@ -749,7 +749,7 @@ def to_dense(self, dtype=None, *, masked_grad=None):
 
 def _refused(name, why):
     def method(self, *args, **kwargs):
-        raise NotImplementedError(f"Tensor.{name}: {why} (dtype {self.dtype}, device {self._dev})")
+        raise NotImplementedError(f"Tensor.{name}: {why} (dtype {self.dtype}, device {self._device})")
     method.__name__ = name
     setattr(Tensor, name, method)
 
@@ -782,7 +782,7 @@ def storage_type(self):
 def const_data_ptr(self):
     """Returns the address of the first element for reading: a copy-on-write clone is not
     materialized."""
-    return data_ptr(self) if self._h is not None or not self._numel or self._dev.type == "meta" else address(self._a)
+    return data_ptr(self) if self._handle is not None or not self._numel or self._device.type == "meta" else address(self._array)
 
 
 @_def
@@ -794,10 +794,10 @@ def record_stream(self, stream):
 def map2_(self, x, y, fn):
     """Sets self[i] = fn(self[i], x[i], y[i]) in place."""
     _check_mapped("map2_", self, x=x, y=y)
-    a, b, c = np.broadcast_arrays(host_memory(self), values(x), values(y))
+    a, b, c = np.broadcast_arrays(host_memory(self), to_host(x), to_host(y))
     flat = [fn(*v) for v in zip(*(t.reshape(-1).tolist() for t in (a, b, c)))]
-    self._a[...] = np.array(flat, a.dtype).reshape(a.shape)
-    bump(self)
+    self._array[...] = np.array(flat, a.dtype).reshape(a.shape)
+    bump_version(self)
     return self
 
 
@@ -811,35 +811,35 @@ def module_load(self, other, assign=False):
 def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     """Returns a DLPack capsule of the memory (of a copy if copy=True). Raises BufferError if the
     memory cannot be shared."""
-    if self._rg:
+    if self._requires_grad_:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-    if self._dev.type == "meta":
+    if self._device.type == "meta":
         raise BufferError("Can't export a meta tensor: it has no memory")
-    if bits.is_conj(self):
+    if conj_neg_bits.is_conj(self):
         raise BufferError("Can't export tensors with the conjugate bit set")
-    if bits.is_neg(self):
+    if conj_neg_bits.is_neg(self):
         raise BufferError("Can't export tensors with the negative bit set: DLPack cannot represent it. Use resolve_neg() first")
-    if self._h is not None and dl_device is not None and tuple(dl_device) == (1, 0) and copy is not False:
-        return dlpack.export(values(self))
-    if self._h is not None:
-        raise BufferError(f"Can't export a tensor on device {self._dev}: DLPack has no name for an NPU's memory. Use Tensor.cpu() to copy the tensor to host memory "
+    if self._handle is not None and dl_device is not None and tuple(dl_device) == (1, 0) and copy is not False:
+        return dlpack.export(to_host(self))
+    if self._handle is not None:
+        raise BufferError(f"Can't export a tensor on device {self._device}: DLPack has no name for an NPU's memory. Use Tensor.cpu() to copy the tensor to host memory "
                           "first.")
     if dl_device is not None and tuple(dl_device) != (1, 0):
         raise BufferError(f"Can't export to device {tuple(dl_device)}: the memory is the host's, (1, 0)")
-    return dlpack.export(self._a.copy() if copy else host_memory(self))
+    return dlpack.export(self._array.copy() if copy else host_memory(self))
 
 
 @_def
 def __dlpack_device__(self):
-    if self._h is not None:
-        return 12, self._dev.index      # kDLExtDev
+    if self._handle is not None:
+        return 12, self._device.index      # kDLExtDev
     return 1, 0
 
 
 def _cuda_array_interface(self):
     raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data is required use tensor.cuda() to copy tensor "
-                         "to device memory." if self._h is None else
-                         f"Can't get __cuda_array_interface__ of a tensor on device {self._dev}: its memory is an NPU's, which CUDA code cannot read")
+                         "to device memory." if self._handle is None else
+                         f"Can't get __cuda_array_interface__ of a tensor on device {self._device}: its memory is an NPU's, which CUDA code cannot read")
 
 
 Tensor.__cuda_array_interface__ = property(_cuda_array_interface)
@@ -872,15 +872,15 @@ def _set_data(self, data, slice_shape=False):
         raise TypeError(f"Parameter.set_data needs a tensor, got {data.__class__.__name__}")
     if getattr(data, "has_init", False):
         data = data.init_data()
-    a = MSTensor.asnumpy(data) if not taken(data) else values(data)
-    if a.shape != self._sizes or a.dtype != self._stype:
-        a = a.astype(self._stype)
-        if self._h is None:
+    a = MSTensor.asnumpy(data) if not is_tensor(data) else to_host(data)
+    if a.shape != self._sizes or a.dtype != self._np_dtype:
+        a = a.astype(self._np_dtype)
+        if self._handle is None:
             replace_memory(self, a)
         else:
-            stand_on(self, tensor_from(a, self))
+            set_storage(self, tensor_from(a, self))
     else:
-        alias.store(self, wrap(a))
+        inplace.store(self, wrap_array(a))
     return self
 
 
@@ -889,7 +889,7 @@ def _param_clone(self, init=None, *, memory_format=None):
     mindspore.Parameter filled by that initializer."""
     if init is None:
         return Tensor.clone(self, memory_format=memory_format)
-    return MSParameter(from_array(values(self).copy()), name=self.name, requires_grad=self._rg).clone(init)
+    return MSParameter(from_array(to_host(self).copy()), name=self.name, requires_grad=self._requires_grad_).clone(init)
 
 
 Parameter.clone = _param_clone
@@ -902,5 +902,5 @@ for _name in ("init_data", "_offload", "value"):
     setattr(Parameter, _name, vars(MSParameter)[_name])
 
 
-interop.begin()
-differentiate.begin()
+mindspore_autograd.begin()
+mindspore_functional_grad.begin()

@@ -1,11 +1,11 @@
 """torch._tensor_str: printing of tensors."""
 from mindtorch.core.printing import PRINT_OPTS, contents_str, get_printoptions, printoptions, set_printoptions  # noqa: F401
-from mindtorch.core.values import values
+from mindtorch.core.sync import to_host
 
 
 def _tensor_str(self, indent):
     """Returns the values of a tensor as text. Lines after the first are indented."""
-    return contents_str(values(self), indent)
+    return contents_str(to_host(self), indent)
 
 
 def _str(self, *, tensor_contents=None):

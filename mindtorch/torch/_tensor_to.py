@@ -2,10 +2,10 @@
 memory."""
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core import device as _device, dtypes, meta
-from mindtorch.core.bits import Bits, plain
+from mindtorch.core.conj_neg_bits import ConjNegBits, plain
 from mindtorch.core.dtypes import as_np, of_np
-from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import Tensor, adopt, taken
+from mindtorch.core.error_messages import type_name
+from mindtorch.core.tensor import Tensor, adopt, is_tensor
 from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.shapes.shape import format_name, in_format
 from mindtorch.torch._tensor import _def
@@ -23,7 +23,7 @@ def _parse_to(args, kwargs):
     rest = list(args)
     if rest:
         x = rest.pop(0)
-        if taken(x):
+        if is_tensor(x):
             other = x
         elif isinstance(x, dtypes.dtype) or x in (float, int, bool, complex) or hasattr(x, "np"):
             d = x
@@ -43,7 +43,7 @@ def _parse_to(args, kwargs):
         if len(rest) > 1:
             copy = rest[1]
     if other is not None:
-        d, dev = other.dtype, other._dev
+        d, dev = other.dtype, other._device
     if fmt is not None:
         if not isinstance(fmt, memory_format_type):
             raise TypeError(f"to() received an invalid combination of arguments - got (memory_format={type(fmt).__name__}): it must be a "
@@ -59,7 +59,7 @@ def to(self, *args, **kwargs):
     dev, d, copy, fmt = _parse_to(args, kwargs)
     if dev is not None:
         dev = _device.check(dev)
-        if dev is not self._dev and dev != self._dev and dev.type != self._dev.type:
+        if dev is not self._device and dev != self._device and dev.type != self._device.type:
             return _elsewhere(self, dev, None if d is None else as_np(d), fmt)
     r = self
     if fmt is not None and fmt != "preserve":
@@ -72,19 +72,19 @@ def to(self, *args, **kwargs):
 def _elsewhere(x, dev, d, fmt):
     """Copies a tensor to another device with one copy, in dtype `d` (None: unchanged) and memory
     format `fmt`."""
-    if x._dev.type == "meta":
+    if x._device.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     # Cast on the host where possible: every device agrees with the result. One-byte dtypes are
     # moved to a device before they are widened.
-    later = d is not None and (x._h is not None or x._stype.itemsize == 1 < d.itemsize and dev.type in _device.registered)
+    later = d is not None and (x._handle is not None or x._np_dtype.itemsize == 1 < d.itemsize and dev.type in _device.registered)
     if d is not None and not later:
         x = cast(x, d)
-    if fmt is not None and fmt != "preserve" and x._h is None:
+    if fmt is not None and fmt != "preserve" and x._handle is None:
         x = in_format(x, fmt, None)
     if dev.type == "meta":
-        return meta.on(x._a if x._h is None else meta.blank(x._sizes, x._stype if d is None else d), x._rg and x._gnode is None)
-    if x._dev.type not in _device.registered and dev.type not in _device.registered:
-        raise NotImplementedError(f"Tensor.to: moving a {x.dtype} tensor from device {x._dev} to {dev} is not supported")
+        return meta.on(x._array if x._handle is None else meta.meta_array(x._sizes, x._np_dtype if d is None else d), x._requires_grad_ and x._grad_fn_ is None)
+    if x._device.type not in _device.registered and dev.type not in _device.registered:
+        raise NotImplementedError(f"Tensor.to: moving a {x.dtype} tensor from device {x._device} to {dev} is not supported")
     x = move(x, dev)
     if later:
         x = cast(x, d)
@@ -97,7 +97,7 @@ def _casting(name, d):
     def method(self, *, memory_format=None):
         if memory_format is not None:
             return to(self, d, memory_format=memory_format)
-        return self if self._stype == np_type else cast(self, np_type)
+        return self if self._np_dtype == np_type else cast(self, np_type)
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"Converts the tensor to {d}."
     setattr(Tensor, name, method)
@@ -159,7 +159,7 @@ def _type(self, dtype=None, non_blocking=False, *, memory_format=None):
     """Returns the name of the tensor's type, or casts to a type (a dtype, 'torch.FloatTensor' or
     torch.FloatTensor)."""
     if dtype is None:
-        return f"torch.{'' if plain(self)._h is None else self._dev.type + '.'}{_TYPE_NAMES.get(self.dtype.name, self.dtype.name)}"
+        return f"torch.{'' if plain(self)._handle is None else self._device.type + '.'}{_TYPE_NAMES.get(self.dtype.name, self.dtype.name)}"
     if isinstance(dtype, type) and dtype.__name__ in _NAME_TYPES:
         dtype = type_name_of(dtype)
     if isinstance(dtype, str):
@@ -178,14 +178,14 @@ Tensor.type = _type
 @_def
 def type_as(self, other):
     """Converts to the dtype and device of `other`."""
-    return cast(self, other._stype) if self._dev is other._dev else to(self, other)
+    return cast(self, other._np_dtype) if self._device is other._device else to(self, other)
 
 
 @_def
 def pin_memory(self, device=None):
     """Returns self. MindSpore does not expose pinned host memory, so the tensor is not pinned and
     `is_pinned` returns False."""
-    if self._h is not None:
+    if self._handle is not None:
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     return self
 
@@ -195,11 +195,11 @@ def share_memory_(self):
     """Moves the storage, with every tensor on it, to memory shared with forked processes and with
     processes that receive it."""
     from mindtorch.torch.multiprocessing import reductions
-    if self._h.__class__ is Bits:
-        share_memory_(self._h.of)
+    if self._handle.__class__ is ConjNegBits:
+        share_memory_(self._handle.of)
         return self
-    if self._h is not None:
-        raise NotImplementedError(f"share_memory_ of a tensor on device {self._dev} is not supported: MindSpore cannot share device memory between processes; "
+    if self._handle is not None:
+        raise NotImplementedError(f"share_memory_ of a tensor on device {self._device} is not supported: MindSpore cannot share device memory between processes; "
                                   "share a copy on cpu")
     return reductions.share(self)
 
@@ -208,4 +208,4 @@ def share_memory_(self):
 def is_shared(self):
     """True if other processes can access the tensor's memory (see `share_memory_`)."""
     from mindtorch.torch.multiprocessing import reductions
-    return plain(self)._h is None and reductions.is_shared(plain(self))
+    return plain(self)._handle is None and reductions.is_shared(plain(self))

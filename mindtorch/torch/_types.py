@@ -47,7 +47,7 @@ NAMES.update({n: qscheme(n) for n in ("per_tensor_affine", "per_channel_affine",
 
 class _TypedMeta(type):
     def __instancecheck__(cls, x):
-        return isinstance(x, Tensor) and (not is_ours(x) or x._h is None) and (cls.dtype is None or (x.dtype if is_ours(x) else dtypes.of_np(x.asnumpy().dtype)) is cls.dtype)
+        return isinstance(x, Tensor) and (not is_ours(x) or x._handle is None) and (cls.dtype is None or (x.dtype if is_ours(x) else dtypes.of_np(x.asnumpy().dtype)) is cls.dtype)
 
     def __call__(cls, *args, **kwargs):
         from mindtorch.ops.creation.create import legacy_tensor

@@ -16,29 +16,29 @@ import weakref
 import numpy as np
 
 from mindtorch.backend.cpu.host import address, byte_bounds
-from mindtorch.backend.meta.arrays import is_blank
-from mindtorch.core import device as _device, dtypes as _dtypes, host_data, memory, meta
-from mindtorch.core.bits import plain
-from mindtorch.core.layout import noted
-from mindtorch.core.memory import bytes_of as _bytes_of, root_of
-from mindtorch.core.tensor import version
+from mindtorch.backend.meta.arrays import is_meta_array
+from mindtorch.core import device as _device, dtypes as _dtypes, from_data, storage_impl, meta
+from mindtorch.core.conj_neg_bits import plain
+from mindtorch.core.stride_rules import noted
+from mindtorch.core.storage_impl import bytes_of as _bytes_of, storage_root
+from mindtorch.core.tensor import version_counter
 from mindtorch.torch import _device_storage as _there
 
 _U8 = np.dtype(np.uint8)
 _alive = weakref.WeakValueDictionary()  # id(root array) -> its UntypedStorage
 # id(root array) -> user attributes of a storage object that was garbage-collected
 _kept: dict[int, dict[str, object]] = {}
-_OWN = frozenset(("_u8", "_root", "_device", "_flat", "_pending", "_ver", "filename"))
+_OWN = frozenset(("_u8", "_root", "_device", "_flat", "_pending", "_version_counter", "filename"))
 
 
 # ------------------------------------------------------------------ geometry
 def offset_of(t, storage):
     """Returns the offset of a tensor's first element from the start of its storage, in elements."""
     t = plain(t)
-    a = t._a
-    if t._dev.type == "meta":
+    a = t._array
+    if t._device.type == "meta":
         return (address(a) - address(storage._root)) // a.itemsize if a.size else 0
-    offset, rest = divmod(address(a) - address(storage._bytes if t._h is None else storage._root), a.itemsize)
+    offset, rest = divmod(address(a) - address(storage._bytes if t._handle is None else storage._root), a.itemsize)
     # A view without elements may have any address, even one outside its storage.
     return offset if a.size or not rest and 0 <= offset * a.itemsize <= storage.nbytes() else 0
 
@@ -47,15 +47,15 @@ def untyped(t):
     """Returns a tensor's UntypedStorage: the same object for all tensors on the same memory while
     it is alive."""
     t = plain(t)
-    root = root_of(t._a) if t._h is None else _there.home(t)
+    root = storage_root(t._array) if t._handle is None else _there.home(t)
     storage = _alive.get(id(root))
     if storage is None or storage._root is not root:
         storage = object.__new__(UntypedStorage)
-        if t._h is None:
+        if t._handle is None:
             storage._set(root, t.device)
         else:
             storage._set_flat(_there.flat_of(t), root)
-            storage._ver = version(t)
+            storage._version_counter = version_counter(t)
         if _kept:
             storage.__dict__.update(_kept.pop(id(root), {}))
     return storage
@@ -187,8 +187,8 @@ class _StorageBase:
             raise RuntimeError("_share_fd_: only available on CPU")
         if self.device.type != "cpu":
             raise NotImplementedError(f"share_memory_ of a storage on device {self.device} is not supported: MindSpore cannot share device memory between "
-                                          "processes; share a copy on cpu")
-        memory.own(self.untyped()._root)
+                                      "processes; share a copy on cpu")
+        storage_impl.materialize_cow(self.untyped()._root)
         reductions.share_root(self.untyped()._root)
         return self
 
@@ -256,7 +256,7 @@ class StorageBase(_StorageBase):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        host_data.STORAGES.add(cls)
+        from_data.STORAGES.add(cls)
 
     def __new__(cls, *args, **kwargs):
         if cls is StorageBase:
@@ -271,7 +271,7 @@ class StorageBase(_StorageBase):
             raise TypeError(f"UntypedStorage() takes a size or a sequence of bytes, got {len(args)} arguments")
         what = args[0] if args else 0
         if device.type == "meta" and type(what) is int and what > 0:
-            self._set(root_of(meta.blank((what,), _U8)), device)
+            self._set(storage_root(meta.meta_array((what,), _U8)), device)
         else:
             self._set(_new_bytes("torch.UntypedStorage()", what), device)
 
@@ -279,7 +279,7 @@ class StorageBase(_StorageBase):
         # `_root` keeps the memory alive; `_u8` is its view as bytes.
         if device.type == "meta":
             self._u8 = None
-            self._root = root if root.base is not None and is_blank(root) else root_of(meta.blank((root.nbytes,), _U8))
+            self._root = root if root.base is not None and is_meta_array(root) else storage_root(meta.meta_array((root.nbytes,), _U8))
             root = self._root
         elif device is not _device.cpu and device.type in _device.registered:
             # No tensor is on this storage yet. The bytes are sent to the device when the first
@@ -295,7 +295,7 @@ class StorageBase(_StorageBase):
     def _set_flat(self, flat, root=None):
         # Device memory; the tensor `flat` covers all of it.
         self._u8 = self._pending = None
-        self._flat, self._device = flat, flat._dev
+        self._flat, self._device = flat, flat._device
         self._root = _there.home(flat) if root is None else root
         _alive[id(self._root)] = self
 
@@ -358,7 +358,7 @@ class StorageBase(_StorageBase):
 
     @property
     def _cdata(self):
-        return memory.place_of(self._root)
+        return storage_impl.storage_number(self._root)
 
     def size(self):
         if self._device.type == "meta":
@@ -374,8 +374,8 @@ class StorageBase(_StorageBase):
         """Returns the address of the first byte, also for writing; 0 without memory."""
         if self._device.type == "meta":
             return 0
-        if memory.COW.on:
-            memory.own(self._root)
+        if storage_impl.COW.on:
+            storage_impl.materialize_cow(self._root)
         return address(self._u8) if self._u8 is not None else self._flat_of().data_ptr()
 
     def untyped(self):
@@ -400,10 +400,10 @@ class StorageBase(_StorageBase):
             if self._u8 is None:
                 part._u8 = None
                 part._flat = _there.part(self._flat_of(), _U8, start, (max(stop - start, 0),), (1,))
-                part._root = part._flat._a
+                part._root = part._flat._array
             else:
-                if memory.COW.on:
-                    memory.own(self._root)
+                if storage_impl.COW.on:
+                    storage_impl.materialize_cow(self._root)
                 # A separate storage that starts at offset 0 of the same bytes: the memoryview ends
                 # the chain of bases and keeps the memory alive.
                 part._root = np.frombuffer(memoryview(self._bytes[i]), _U8)       # type: ignore[arg-type]
@@ -423,8 +423,8 @@ class StorageBase(_StorageBase):
     def _written(self):
         """Context manager: yields the bytes for writing, and sends them back if they are device
         memory."""
-        if memory.COW.on:
-            memory.own(self._root)
+        if storage_impl.COW.on:
+            storage_impl.materialize_cow(self._root)
         u8 = self._u8 if self._u8 is not None else self._pending
         if u8 is not None:
             yield u8
@@ -447,7 +447,7 @@ class StorageBase(_StorageBase):
         return isinstance(other, UntypedStorage) and other._root is self._root
 
     def __hash__(self):
-        return memory.place_of(self._root)
+        return storage_impl.storage_number(self._root)
 
     def clone(self):
         if self._device.type == "meta":
@@ -532,16 +532,16 @@ class StorageBase(_StorageBase):
             _alive.pop(id(self._root), None)
             self._set(new, self._device)
             return self
-        memory.own(self._root)
-        tensors, start = memory.standing_on(self._root), address(self._u8)
+        storage_impl.materialize_cow(self._root)
+        tensors, start = storage_impl.aliases_of(self._root), address(self._u8)
         for t in tensors:
-            if byte_bounds(t._a)[1] - start > size:
+            if byte_bounds(t._array)[1] - start > size:
                 raise NotImplementedError(f"UntypedStorage.resize_ to {size} bytes is not supported on device cpu while a tensor (shape {list(t._sizes)}, dtype "
                                           f"{t.dtype}) reaches beyond the new end; delete the tensor, or move it to other memory with "
                                           "set_()")
         new, n = np.empty(size, _U8), min(size, len(self._u8))
         new[:n] = self._u8[:n]
-        memory.move(self._root, new, tensors)
+        storage_impl.rebase(self._root, new, tensors)
         return self
 
     def _resize_blank(self, size):
@@ -552,9 +552,9 @@ class StorageBase(_StorageBase):
                 weakref.finalize(root, _cut.pop, id(root), None).atexit = False
             _cut[id(root)] = size
             return
-        start, new = address(root), root_of(meta.blank((size,), _U8))
-        for t in memory.standing_on(root):
-            t._a = np.ndarray(t._a.shape, t._a.dtype, new, address(t._a) - start, t._a.strides)
+        start, new = address(root), storage_root(meta.meta_array((size,), _U8))
+        for t in storage_impl.aliases_of(root):
+            t._array = np.ndarray(t._array.shape, t._array.dtype, new, address(t._array) - start, t._array.strides)
         _moved(root, new)
 
     def new(self):
@@ -606,7 +606,7 @@ def _on(root):
     return storage if storage is not None and storage._root is root else None
 
 
-memory.storage_on, memory.storage_moved = _on, _moved
+storage_impl.storage_on, storage_impl.storage_moved = _on, _moved
 
 
 def _new_bytes(who, what):

@@ -14,10 +14,10 @@ import numpy as np
 
 from mindtorch.backend.mindspore.private import is_generated
 from mindtorch.core import device as _device, dtypes as _dtypes
-from mindtorch.core.bits import Bits, bits_of
-from mindtorch.core.conjugate import whole, with_bits
-from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap, taken
-from mindtorch.core.values import tensor_from, values
+from mindtorch.core.conj_neg_bits import ConjNegBits, bits_of
+from mindtorch.core.lazy_conj import resolved, with_bits
+from mindtorch.core.tensor import Parameter, Tensor, set_device, wrap_array, is_tensor
+from mindtorch.core.sync import tensor_from, to_host
 from mindtorch.torch import _types, storage as _storage
 
 
@@ -31,17 +31,17 @@ def reduce_tensor(t, protocol):
 def reduced(t, for_file):
     """Returns the reduce value of a tensor. With `for_file` the storage is written as the legacy
     class of its dtype."""
-    if t._thooks and not for_file:
+    if t._tensor_hooks and not for_file:
         warnings.warn("backward hooks of a tensor are not pickled: register them again after loading", stacklevel=4)
     kind = type(t)
     state = _attributes(t)
-    if taken(t, Parameter):
+    if is_tensor(t, Parameter):
         # A Parameter's data is written as a separate Tensor, without the Parameter's flags.
         data = _Reduced(_plain(t, for_file, False))
         if state:
-            return _rebuild_parameter_with_state, (data, t._rg, OrderedDict(), state)
-        return _rebuild_parameter, (data, t._rg, OrderedDict())
-    function, args = _plain(t, for_file, t._rg)
+            return _rebuild_parameter_with_state, (data, t._requires_grad_, OrderedDict(), state)
+        return _rebuild_parameter, (data, t._requires_grad_, OrderedDict())
+    function, args = _plain(t, for_file, t._requires_grad_)
     if kind is Tensor and not state:
         return function, args
     return _rebuild_from_type_v2, (function, kind, args, state)
@@ -61,11 +61,11 @@ class _Reduced:
 
 def _plain(t, for_file, requires_grad):
     d = t.dtype
-    if t._dev.type == "meta":
+    if t._device.type == "meta":
         return _rebuild_meta_tensor_no_storage, (d, tuple(t._sizes), t.stride(), requires_grad)
     untyped = _storage.untyped(t)
     args = _storage.offset_of(t, untyped), tuple(t._sizes), t.stride(), requires_grad, OrderedDict()
-    flags = [{name: True for name, on in zip(("conj", "neg"), bits_of(t)) if on}] if t._h.__class__ is Bits else []
+    flags = [{name: True for name, on in zip(("conj", "neg"), bits_of(t)) if on}] if t._handle.__class__ is ConjNegBits else []
     if for_file and d in _storage.CLASS_OF:
         return _rebuild_tensor_v2, (_storage.TypedStorage(wrap_storage=untyped, dtype=d), *args, *flags)
     return _rebuild_tensor_v3, (untyped, *args, d, *flags)
@@ -154,7 +154,7 @@ def _made(data):
     if data.__class__ is _Reduced:
         function, args = data.value
         return function(*args)
-    if not taken(data):
+    if not is_tensor(data):
         raise TypeError(f"a Parameter's tensor was expected, got {type(data).__name__}")
     return data
 
@@ -188,13 +188,13 @@ def _rebuild_sparse_tensor(layout, data):
     _parts(size, indices, values)
     if coalesced and coalesced[0] is not None:
         _flag("is_coalesced", coalesced[0])
-    from mindtorch.core.table import TABLE
-    return TABLE["sparse_coo_tensor"].fn(indices, values, size, is_coalesced=coalesced[0] if coalesced else None)
+    from mindtorch.core.op_registry import OPS
+    return OPS["sparse_coo_tensor"].fn(indices, values, size, is_coalesced=coalesced[0] if coalesced else None)
 
 
 def _parts(size, *tensors):
     for t in tensors:
-        if not taken(t):
+        if not is_tensor(t):
             raise TypeError(f"a sparse tensor's indices and values were expected, got {type(t).__name__}")
     _storage.checked_size(size)
 
@@ -217,17 +217,17 @@ def _rebuild_device_tensor_from_numpy(data, dtype, device, requires_grad):
         raise TypeError(f"a tensor cannot be made of an array of {data.dtype}")
     _check_dtype(dtype)
     a = np.ascontiguousarray(data).astype(dtype.np).reshape(np.shape(data))
-    return _placed(wrap(a), device, requires_grad)
+    return _placed(wrap_array(a), device, requires_grad)
 
 
 def _rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad):
     """Rebuilds a tensor from a CPU tensor, the form written by backends without storages."""
     from mindtorch.backend.cpu.basic import cast_array
 
-    if not taken(data):
+    if not is_tensor(data):
         raise TypeError(f"a tensor was expected, got {type(data).__name__}")
     _check_dtype(dtype)
-    return _placed(wrap(cast_array(values(data), dtype.np)), device, requires_grad)
+    return _placed(wrap_array(cast_array(to_host(data), dtype.np)), device, requires_grad)
 
 
 def _check_dtype(dtype):
@@ -261,25 +261,25 @@ def deepcopy_tensor(t, memo):
     gradient and attributes."""
     if id(t) in memo:
         return memo[id(t)]
-    if t._gnode is not None:
+    if t._grad_fn_ is not None:
         raise RuntimeError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
             "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
             "see https://github.com/pytorch/pytorch/pull/103001"
         )
-    if taken(t, Parameter):
+    if is_tensor(t, Parameter):
         return _deepcopy_parameter(t, memo)
     old = _storage.untyped(t)
     new = _storage.tensor_on(copy.deepcopy(old, memo), t.dtype, _storage.offset_of(t, old), t._sizes, t.stride())
-    if t._h.__class__ is Bits:
-        new = whole(with_bits(new, *bits_of(t)))
+    if t._handle.__class__ is ConjNegBits:
+        new = resolved(with_bits(new, *bits_of(t)))
     if type(t) is not Tensor:
         new.__class__ = type(t)
-    if t._rg:
+    if t._requires_grad_:
         new.requires_grad = True
     memo[id(t)] = new
-    if t._g is not None:
-        new._g = copy.deepcopy(t._g, memo)
+    if t._grad_ is not None:
+        new._grad_ = copy.deepcopy(t._grad_, memo)
     for k, v in _attributes(t).items():
         setattr(new, k, copy.deepcopy(v, memo))
     return new
@@ -287,18 +287,18 @@ def deepcopy_tensor(t, memo):
 
 def _deepcopy_parameter(t, memo):
     # As in PyTorch, a Parameter is copied by itself: compact, without .grad and attributes.
-    a = t._a
-    if t._dev.type == "meta":
-        r = memo[id(t)] = type(t)(t.detach(), t._rg)
+    a = t._array
+    if t._device.type == "meta":
+        r = memo[id(t)] = type(t)(t.detach(), t._requires_grad_)
         return r
-    if t._h is not None:
-        r = memo[id(t)] = type(t)(t.detach().clone(), t._rg)
+    if t._handle is not None:
+        r = memo[id(t)] = type(t)(t.detach().clone(), t._requires_grad_)
         return r
     new = np.empty_like(a, order="K", subok=False) if a.dtype.kind != "V" else _like(a)
     new[...] = a
-    r = type(t)(wrap(new), t._rg)
-    if t._dev is not _device.cpu:
-        put_on(r, t._dev)
+    r = type(t)(wrap_array(new), t._requires_grad_)
+    if t._device is not _device.cpu:
+        set_device(r, t._device)
     name = t.name
     if not is_generated(name):
         r.name = name  # its name in the MindSpore network that is being copied
@@ -317,7 +317,7 @@ def _flatten_dense_tensors(tensors):
     tensors = list(tensors)
     if len({t.dtype for t in tensors}) > 1:
         raise TypeError("all tensors must have the same dtype")
-    return tensor_from(np.concatenate([values(t).reshape(-1) for t in tensors]), tensors[0])
+    return tensor_from(np.concatenate([to_host(t).reshape(-1) for t in tensors]), tensors[0])
 
 
 def _unflatten_dense_tensors(flat, tensors):

@@ -8,7 +8,7 @@ import math
 
 from mindtorch import torch
 from mindtorch.core.grad_mode import mode as grad_mode
-from mindtorch.core.tape import primitive
+from mindtorch.core.primitives import primitive
 from mindtorch.torch import _meta, _ops
 
 

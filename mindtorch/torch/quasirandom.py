@@ -4,7 +4,7 @@ import functools
 import numpy as np
 
 from mindtorch.core import dtypes
-from mindtorch.core.tensor import wrap
+from mindtorch.core.tensor import wrap_array
 
 __all__ = ["SobolEngine"]
 
@@ -69,7 +69,7 @@ class SobolEngine:
         d = (dtypes.get_default_dtype() if dtype is None else dtype).np
         points = self._points(n) if n else np.empty((0, self.dimension), np.int64)
         self.num_generated += n
-        r = wrap(points.astype(d) * d.type(2.0 ** -self.MAXBIT))
+        r = wrap_array(points.astype(d) * d.type(2.0 ** -self.MAXBIT))
         return r if out is None else out.resize_(r.shape).copy_(r)
 
     def draw_base2(self, m, out=None, dtype=None):

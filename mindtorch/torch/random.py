@@ -4,7 +4,7 @@ import contextlib
 from mindtorch.core import rng
 from mindtorch.core.device import device as torch_device
 from mindtorch.ops.creation.random import (Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed,  # noqa: F401
-                                  set_rng_state)
+                                           set_rng_state)
 
 __all__ = ["set_rng_state", "get_rng_state", "manual_seed", "seed", "initial_seed", "fork_rng", "default_generator"]
 

@@ -9,11 +9,11 @@ import io
 import numpy as np
 
 from mindtorch import ops as _ops
-from mindtorch.core import device as _device, host_data, meta
-from mindtorch.core.alias import title
+from mindtorch.core import device as _device, from_data, meta
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.memory import bytes_of as _bytes_of, root_of  # noqa: F401
-from mindtorch.core.tensor import Version, put_on, taken, wrap
+from mindtorch.core.storage_impl import bytes_of as _bytes_of, storage_root  # noqa: F401
+from mindtorch.core.tensor import VersionCounter, set_device, is_tensor, wrap_array
 from mindtorch.torch import _device_storage as _there
 from mindtorch.torch._untyped_storage import UntypedStorage, _alive, _checked, _in_bounds, _StorageBase, checked_size, offset_of, untyped, view_on  # noqa: F401
 
@@ -256,7 +256,7 @@ class TypedStorage(_StorageBase):
 def _new_elements(dtype, what):
     if isinstance(what, (str, bytes)):
         raise TypeError(f"TypedStorage: invalid data type {type(what).__name__}")
-    if taken(what):
+    if is_tensor(what):
         raise TypeError(f"TypedStorage: Argument type not recognized: {type(what)}")
     if hasattr(what, "__index__") and not isinstance(what, bool):
         n = what.__index__()
@@ -378,7 +378,7 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
     """Returns the source tensor for ``Tensor.set_``: all of a storage, or a strided part of it."""
     if isinstance(source, TypedStorage) and source.dtype is not dtype:
         raise RuntimeError(
-            f"Expected a Storage of type {title(dtype.np)} or an UntypedStorage, but got {title(source.dtype.np)}"
+            f"Expected a Storage of type {scalar_type_name(dtype.np)} or an UntypedStorage, but got {scalar_type_name(source.dtype.np)}"
         )
     storage = source.untyped()
     if size is None:
@@ -398,10 +398,10 @@ def tensor_on(storage, dtype, offset, size, stride, requires_grad=False):
         _in_bounds(storage.nbytes(), dtype.np.itemsize, offset, size, stride)
         t = _there.part(storage._flat_of(dtype.np), dtype.np, offset, size, stride)
     else:
-        t = wrap(view_on(storage, dtype, offset, size, stride))
+        t = wrap_array(view_on(storage, dtype, offset, size, stride))
         if storage.device is not _device.cpu:
-            put_on(t, storage.device)
-    t._ver = _shared_version(storage)
+            set_device(t, storage.device)
+    t._version_counter = _shared_version(storage)
     if requires_grad:
         t.requires_grad = True
     return t
@@ -416,20 +416,20 @@ def _meta_on(storage, dtype, offset, size, stride, requires_grad):
     if offset < 0 or min(size, default=0) < 0 or min(stride, default=0) < 0:
         raise RuntimeError(f"negative size, stride or offset: size {list(size)}, stride {list(stride)}, storage offset {offset}")
     span = 0 if 0 in size else offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
-    flat = storage._root if span * item <= storage._root.nbytes else meta.blank((span,), dtype.np)
-    a = np.ndarray(size, dtype.np, flat, offset * item, [s * item for s in stride]) if span else meta.blank(size, dtype.np)
+    flat = storage._root if span * item <= storage._root.nbytes else meta.meta_array((span,), dtype.np)
+    a = np.ndarray(size, dtype.np, flat, offset * item, [s * item for s in stride]) if span else meta.meta_array(size, dtype.np)
     return meta.on(a, requires_grad)
 
 
 def _shared_version(storage):
     """Returns the version counter shared by all tensors created on a storage, so that each sees the
     others' in-place writes."""
-    v = getattr(storage, "_ver", None)
+    v = getattr(storage, "_version_counter", None)
     if v is None:
-        v = storage._ver = Version()
+        v = storage._version_counter = VersionCounter()
     return v
 
 
 # Registration with the lower layer: Tensor.set_ and torch.tensor accept storages through these.
-host_data.tensor_of_storage = set_source
-host_data.STORAGES |= {TypedStorage, UntypedStorage}
+from_data.tensor_of_storage = set_source
+from_data.STORAGES |= {TypedStorage, UntypedStorage}

@@ -7,7 +7,7 @@ function, and sets its names as attributes of the function.
 import sys
 
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 from mindtorch.core.tensor import Tensor, adopt, from_array
 from mindtorch.torch import tensor
 
@@ -33,10 +33,10 @@ def cast_to_adapter_tensor(x):
 def _native(t):
     if Tensor not in type(t).__mro__:
         return t
-    if t._h is None:
-        return from_array(t._a)
-    r = devices.DEVICES[t._dev.type].taken(t._h)
-    r._home = t._dev  # MindSpore's tensors have no device attribute
+    if t._handle is None:
+        return from_array(t._array)
+    r = device_dispatch.DEVICES[t._device.type].taken(t._handle)
+    r._home = t._device  # MindSpore's tensors have no device attribute
     return r
 
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as mt
-from mindtorch.backend.cpu import large, reduce, threads
-from mindtorch.backend.native import along
+from mindtorch.backend.cpu import large, sum, threads
+from mindtorch.backend.native import scan_gather
 
-needs_compiler = pytest.mark.skipif(along._lib() is None, reason="no C compiler here")
+needs_compiler = pytest.mark.skipif(scan_gather._lib() is None, reason="no C compiler here")
 NUMBERS = "float32 float64 int64 int32 uint8 bool int16".split()
 
 
@@ -18,17 +18,17 @@ NUMBERS = "float32 float64 int64 int32 uint8 bool int16".split()
 def side(request, monkeypatch):
     """Runs every test with the C kernels for arrays of any size (normally only large ones use
     them), or without them."""
-    if request.param == "c" and along._lib() is None:
+    if request.param == "c" and scan_gather._lib() is None:
         pytest.skip("no C compiler here")
     few = 1 if request.param == "c" else 1 << 62
     monkeypatch.setattr(large, "FEW", few)
     if request.param == "numpy":
-        monkeypatch.setattr(along, "_moves", {})
-        monkeypatch.setattr(along, "_typed", lambda name: {})
-        monkeypatch.setattr(along, "_FEW", -1)
-    monkeypatch.setattr(reduce, "_LARGE", few)
+        monkeypatch.setattr(scan_gather, "_moves", {})
+        monkeypatch.setattr(scan_gather, "_typed", lambda name: {})
+        monkeypatch.setattr(scan_gather, "_FEW", -1)
+    monkeypatch.setattr(sum, "_LARGE", few)
     for name in ("_DIGITS", "_WORDS"):
-        monkeypatch.setattr(along, name, few)
+        monkeypatch.setattr(scan_gather, name, few)
 
 
 def numbers(draw, shape, dtype):
@@ -262,9 +262,9 @@ def test_bincount_nonzero_and_searchsorted(data):
     """Tests bincount, nonzero and searchsorted; the latter also with nan in the sorted row or among
     the values."""
     with pytest.MonkeyPatch.context() as m:
-        numpy = data.draw(st.booleans()) or along._lib() is None
+        numpy = data.draw(st.booleans()) or scan_gather._lib() is None
         if numpy:
-            m.setattr(along, "_ready", lambda: None)
+            m.setattr(scan_gather, "_ready", lambda: None)
         n = data.draw(st.sampled_from([0, 1, 2, 5, 300, 1100]))
         a = np.random.RandomState(data.draw(st.integers(0, 99))).randint(0, data.draw(st.sampled_from([1, 7, 2000])), n)
         least, step = data.draw(st.sampled_from([0, 9])), data.draw(st.sampled_from([1, 2]))
@@ -296,7 +296,7 @@ def test_bincount_rejects_negative_values():
 def test_top_and_ranked_match_a_stable_sort(data):
     """Compares along.top and along.ranked with a stable sort, for rows longer and shorter than the
     skipped blocks, split between threads."""
-    if not along._typed("mt_top"):
+    if not scan_gather._typed("mt_top"):
         return  # the variant without C
     draw = data.draw
     dtype = np.dtype(draw(st.sampled_from(["float32", "float64", "int64", "int32", "uint8"])))
@@ -320,14 +320,14 @@ def test_top_and_ranked_match_a_stable_sort(data):
         s = np.take_along_axis(a, by, 1)
         some = s[:, :min(k + 1, n)]
         tied = ((some[:, 1:] == some[:, :-1]) | (some[:, 1:] != some[:, 1:]) & (some[:, :-1] != some[:, :-1])).any()
-        got = along.top(a, k, down, True)
+        got = scan_gather.top(a, k, down, True)
         np.testing.assert_array_equal(got[1], by[:, :k])
         np.testing.assert_array_equal(got[0], s[:, :k])
-        assert (along.top(a, k, down) is None) == tied
+        assert (scan_gather.top(a, k, down) is None) == tied
         k = draw(st.one_of(st.integers(0, n - 1), st.integers(0, min(n - 1, 48)), st.integers(max(0, n - 49), n - 1)))
         by = np.argsort(a, axis=1, kind="stable")
         s = np.take_along_axis(a, by, 1)
-        got = along.ranked(a, along.PLACE, k, False)
+        got = scan_gather.ranked(a, scan_gather.PLACE, k, False)
         unsure = ((a == s[:, k:k + 1]).sum(1) != 1).any() or (a != a).any()
         assert (got is None) == unsure
         if got is not None:

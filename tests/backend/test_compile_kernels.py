@@ -133,7 +133,7 @@ def test_batch_norm_with_following_ops(act, shape):
             ys = y if isinstance(y, tuple) else (y,)
             sum((v * t(*shape, seed=30 + k, grad=False)).sum() for k, v in enumerate(ys)).backward()
             grads.append([v.detach().numpy() for v in ys] + [v.numpy() for v in (x.grad, m.weight.grad, m.bias.grad, m.running_mean,
-                                                                                   m.running_var)]
+                                                                                 m.running_var)]
                          + ([r.grad.numpy()] if r.grad is not None else []))
         a, b = grads[-2:]
         assert len(a) == len(b)
@@ -176,7 +176,7 @@ def test_max_pooling(args, relu):
 
 @needs_compiler
 @pytest.mark.parametrize("hidden,batch,bidirectional,layers,bias", [(16, 5, False, 2, True), (32, 9, True, 1, True), (48, 1, True, 2, False),
-                                                                   (16, 17, False, 1, True), (5, 3, True, 2, True)])
+                                                                    (16, 17, False, 1, True), (5, 3, True, 2, True)])
 def test_lstm(hidden, batch, bidirectional, layers, bias):
     torch.manual_seed(0)
     m = nn.LSTM(7, hidden, layers, bias=bias, bidirectional=bidirectional, batch_first=True)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as mt
-from mindtorch.backend.cpu import rng, threads
-from mindtorch.backend.cpu._boxmuller import block_normals
+from mindtorch.backend.cpu import random, threads
+from mindtorch.backend.cpu.box_muller import block_normals
 from mindtorch.backend.cpu._numpy_private import twister_state
 from mindtorch.backend.native import draws
 
@@ -109,7 +109,7 @@ def test_numpy_draws_if_its_state_is_unknown(monkeypatch):
     monkeypatch.setattr(draws, "_functions", None)
     g = mt.Generator().manual_seed(1)
     assert draws.uniforms(g, 3) is None
-    same(mt.from_numpy(rng.uniform((700,), generator=g)), torch.rand(700, generator=torch.Generator().manual_seed(1)))
+    same(mt.from_numpy(random.uniform((700,), generator=g)), torch.rand(700, generator=torch.Generator().manual_seed(1)))
 
 
 def test_normals_have_no_negative_zeros():

@@ -196,12 +196,12 @@ def test_every_lowering_is_exercised():
 
     Primitives count as exercised by the ops that are composed of them.
     """
-    from mindtorch.core.table import TABLE
+    from mindtorch.core.op_registry import OPS
     seen = {n.op for text in GROUPS.values() for n in traced(expressions(text))[0].nodes}
     reached = {id(LOWERINGS[o]) for o in seen if o in LOWERINGS}
     # an alias is recorded under the op's first name
-    kernels = {TABLE[o].fn for o in seen if o in TABLE}
-    missing = [o for o, f in LOWERINGS.items() if o in TABLE and o not in NOT_HERE and id(f) not in reached and TABLE[o].fn not in kernels]
+    kernels = {OPS[o].fn for o in seen if o in OPS}
+    missing = [o for o, f in LOWERINGS.items() if o in OPS and o not in NOT_HERE and id(f) not in reached and OPS[o].fn not in kernels]
     assert not missing, missing
 
 

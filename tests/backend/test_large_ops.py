@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as mt
-from mindtorch.backend.cpu import large, onednn, onednn_pass, threads
+from mindtorch.backend.cpu import large, onednn, onednn_eltwise, threads
 
 WAYS = ["numpy", "onednn", "pool"]
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3.0, -3.0, 6.0, 1e-30, -1e4, 1e4, 0.5, -0.5, 1.0, -1.0]
@@ -26,9 +26,9 @@ def way(request, monkeypatch):
     monkeypatch.setattr(large, "LEAST", 64)
     monkeypatch.setattr(large, "PIECE", 64)
     monkeypatch.setattr(threads, "LARGE", 512)
-    monkeypatch.setattr(onednn_pass, "_NARROW", 1 << 60 if request.param == "numpy" else 64)
-    monkeypatch.setattr(onednn_pass, "_SHARED", 64 if request.param == "pool" else 1 << 60)
-    monkeypatch.setattr(onednn_pass, "_WIDE", 256)
+    monkeypatch.setattr(onednn_eltwise, "_NARROW", 1 << 60 if request.param == "numpy" else 64)
+    monkeypatch.setattr(onednn_eltwise, "_SHARED", 64 if request.param == "pool" else 1 << 60)
+    monkeypatch.setattr(onednn_eltwise, "_WIDE", 256)
     return request.param
 
 
@@ -112,8 +112,8 @@ def test_activations_of_special_values(way, name):
 def test_onednn_activations_of_special_values(monkeypatch, name, shared):
     if not onednn.wide():
         pytest.skip("oneDNN is not used for passes without AVX-512")
-    monkeypatch.setattr(onednn_pass, "_NARROW", 64)
-    monkeypatch.setattr(onednn_pass, "_SHARED", shared)
+    monkeypatch.setattr(onednn_eltwise, "_NARROW", 64)
+    monkeypatch.setattr(onednn_eltwise, "_SHARED", shared)
     same(ACTIVATIONS[name], arrays(3, 700, special=True), grad=name not in ("hardsigmoid", "hardswish"))
 
 
@@ -125,15 +125,15 @@ def test_concurrent_eltwise_calls_are_bitwise_equal(monkeypatch):
     """
     if not onednn.wide():
         pytest.skip("oneDNN is not used for passes without AVX-512")
-    monkeypatch.setattr(onednn_pass, "_SHARED", 64)
+    monkeypatch.setattr(onednn_eltwise, "_SHARED", 64)
     monkeypatch.setattr(threads._team, "count", 2)
     xs = [arrays(i, 3000 + i) for i in range(4)]
-    want = [onednn_pass.eltwise("gelu_erf", x) for x in xs]
+    want = [onednn_eltwise.eltwise("gelu_erf", x) for x in xs]
     wrong = []
 
     def work(x, r):
         for _ in range(200):
-            if (onednn_pass.eltwise("gelu_erf", x) != r).any():
+            if (onednn_eltwise.eltwise("gelu_erf", x) != r).any():
                 wrong.append(len(x))
     ts = [threading.Thread(target=work, args=pair) for pair in zip(xs, want)]
     for t in ts:

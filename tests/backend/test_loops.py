@@ -7,7 +7,7 @@ import torch
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import _numpy_private, pointwise
 from mindtorch.backend.native import build, loops
-from mindtorch.core.tape import HOST
+from mindtorch.core.primitives import HOST
 
 needs_c = pytest.mark.skipif(build.compiler() is None or loops.lib() is None, reason="no C compiler")
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -260,14 +260,14 @@ CONSTANTS = {"pow_number": {"p": 1.7}, "leaky_relu": {"slope": 0.1}, "leaky_relu
              "hardshrink": {"lambd": 0.5}, "shrink_backward": {"lambd": 0.5}, "softshrink": {"lambd": 0.5}, "softplus": {"beta": 1.5, "threshold": 10.0},
              "softplus_backward": {"beta": 1.5, "threshold": 10.0}, "add_scaled": {"alpha": 0.3}, "sub_scaled": {"alpha": 0.3}, "lerp_number": {"weight": 0.3},
              "glu": {"dim": 1}, "glu_backward": {"dim": 1}, **dict.fromkeys(("elu", "celu", "elu_backward", "celu_backward"),
-                                                                         {"alpha": 1.5, "scale": 1.1, "input_scale": 0.9})}
+                                                                            {"alpha": 1.5, "scale": 1.1, "input_scale": 0.9})}
 
 
 @needs_c
 def test_numpy_fallbacks_match_the_c_loops():
     """Checks that the NumPy fallback of every C loop matches it up to rounding, and that the loop
     really runs."""
-    from mindtorch.core.tape import PRIMITIVES
+    from mindtorch.core.primitives import PRIMITIVES
     rs, seen = np.random.RandomState(1), set()
     for name, fn in HOST.items():
         in_c = pointwise.HALF.get(fn)

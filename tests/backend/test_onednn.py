@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from mindtorch.backend.cpu import conv as cpu_conv, onednn, onednn_team, product, threads
+from mindtorch.backend.cpu import conv as cpu_conv, onednn, onednn_parallel, blas, threads
 from mindtorch.backend.native import pool
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="no oneDNN library here")
@@ -29,7 +29,7 @@ def team(request, monkeypatch):
         if not onednn.own() or pool.lib() is None:
             pytest.skip("no C compiler here, or no oneDNN of our own")
     else:
-        monkeypatch.setattr(onednn_team, "run", lambda *a: False)
+        monkeypatch.setattr(onednn_parallel, "run", lambda *a: False)
         monkeypatch.setattr(onednn, "gemm_shared", lambda *a: False)
     return request.param
 
@@ -69,7 +69,7 @@ def test_convolutions_match_float64(case, count, monkeypatch):
     monkeypatch.setattr(cpu_conv, "_WORTH", 0)
     used = []
     monkeypatch.setattr(onednn, "_plan", lambda *a, make=onednn._plan: used.append(a[0]) or make(*a))
-    monkeypatch.setattr(onednn_team, "run", lambda *a, run=onednn_team.run: run(*a) and not used.append(a[0]))
+    monkeypatch.setattr(onednn_parallel, "run", lambda *a, run=onednn_parallel.run: run(*a) and not used.append(a[0]))
     for k in range(2):  # the second iteration uses the cached plans
         for a, e in zip(_all(x, w, b, g, how), double):
             assert a.dtype == np.float32 and a.shape == e.shape
@@ -108,7 +108,7 @@ def test_unsupported_convolution_falls_back(monkeypatch):
     x, w, b, g, how = _arrays(CASES[0])
     with_it = _all(x, w, b, g, how)
     monkeypatch.setattr(onednn, "new_plan", lambda *a, **k: refuse())
-    onednn_team._calls.clear()
+    onednn_parallel._calls.clear()
     onednn._mine().plans.clear()
     for a, e in zip(_all(x, w, b, g, how), with_it):
         np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-4)
@@ -116,15 +116,15 @@ def test_unsupported_convolution_falls_back(monkeypatch):
 
 def test_plans_and_buffers_are_bounded(monkeypatch):
     monkeypatch.setattr(onednn, "_KEPT", 4)
-    monkeypatch.setattr(onednn_team, "_KEPT", 4)
+    monkeypatch.setattr(onednn_parallel, "_KEPT", 4)
     monkeypatch.setattr(onednn, "_ROOM", 1 << 10)
     # Start with empty caches: a call that finds a plan of another test evicts nothing.
     monkeypatch.setattr(onednn._mine(), "plans", collections.OrderedDict())
-    monkeypatch.setattr(onednn_team, "_calls", collections.OrderedDict())
+    monkeypatch.setattr(onednn_parallel, "_calls", collections.OrderedDict())
     for size in range(6, 14):
         _all(*_arrays((2, 16, (size, size), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1)))
     mine = onednn._mine()
-    assert len(mine.plans) <= 4 and not mine.large and len(onednn_team._calls) <= 4 and (mine.plans or onednn_team._calls)
+    assert len(mine.plans) <= 4 and not mine.large and len(onednn_parallel._calls) <= 4 and (mine.plans or onednn_parallel._calls)
     monkeypatch.undo()
     mine.rooms.clear()
 
@@ -199,20 +199,20 @@ KINDS = ["plain", "transposed", "columns", "reversed", "scattered"]
 @pytest.mark.parametrize("worth", [0, 1 << 60])
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1, 1, 4)], ids=str)
 def test_products(worth, batch, monkeypatch):
-    monkeypatch.setattr(product, "_WORTH", worth)
-    monkeypatch.setattr(product, "_LEAST", 0)
-    monkeypatch.setattr(product, "_ONE", 0)
+    monkeypatch.setattr(blas, "_WORTH", worth)
+    monkeypatch.setattr(blas, "_LEAST", 0)
+    monkeypatch.setattr(blas, "_ONE", 0)
     rs = np.random.RandomState(1)
     for m, k, n in [(8, 8, 8), (33, 17, 70), (70, 17, 33), (1, 20, 20), (20, 1, 20), (20, 20, 1), (0, 9, 9), (9, 0, 9)]:
         for p in KINDS:
             for q in KINDS:
                 a, b = _operand(rs, batch + (m, k), p), _operand(rs, batch + (k, n), q)
                 expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
-                r = product.product(a, b)
+                r = blas.product(a, b)
                 assert r.dtype == np.float32
                 np.testing.assert_allclose(r, expected, atol=1e-4)
                 out = np.empty(expected.shape, np.float32)
-                assert product.product(a, b, out=out) is out
+                assert blas.product(a, b, out=out) is out
                 np.testing.assert_allclose(out, expected, atol=1e-4)
 
 
@@ -222,8 +222,8 @@ def test_products_with_few_rows_or_columns(count, monkeypatch):
 
     Other dtypes and mismatched shapes behave as in NumPy.
     """
-    monkeypatch.setattr(product, "_READ", 0)
-    monkeypatch.setattr(product, "_READ_SHARED", 0)
+    monkeypatch.setattr(blas, "_READ", 0)
+    monkeypatch.setattr(blas, "_READ_SHARED", 0)
     monkeypatch.setattr(threads._team, "count", count)
     taken, rs = [], np.random.RandomState(2)
     monkeypatch.setattr(onednn, "gemm_shared", lambda *a, f=onednn.gemm_shared: (taken.append(a), f(*a))[1])
@@ -232,18 +232,18 @@ def test_products_with_few_rows_or_columns(count, monkeypatch):
             for q in KINDS:
                 a, b = _operand(rs, (m, k), p), _operand(rs, (k, n), q)
                 expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
-                for r in (product.product(a, b), product.product(a, b, out=np.empty((m, n), np.float32))):
+                for r in (blas.product(a, b), blas.product(a, b, out=np.empty((m, n), np.float32))):
                     np.testing.assert_allclose(r, expected, rtol=1e-4, atol=2e-3)
                 if n == 1:
                     v = b[:, 0]
-                    for r in (product.by_vector(a, v), product.by_vector(np.asfortranarray(a), v)):
+                    for r in (blas.by_vector(a, v), blas.by_vector(np.asfortranarray(a), v)):
                         assert r.shape == (m,) and r.dtype == np.float32
                         np.testing.assert_allclose(r, expected[:, 0], rtol=1e-4, atol=2e-3)
     assert len(taken) > 200 or not onednn.own()
-    assert product.by_vector(np.ones((9, 10)), np.ones(10)).dtype == np.float64
+    assert blas.by_vector(np.ones((9, 10)), np.ones(10)).dtype == np.float64
     for a, v in [((9, 10), 9), ((9, 10), 1)]:
         with pytest.raises(ValueError):
-            product.by_vector(np.ones(a, np.float32), np.ones(v, np.float32))
+            blas.by_vector(np.ones(a, np.float32), np.ones(v, np.float32))
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -253,7 +253,7 @@ def test_product_plus_row_is_bitwise_equal(count, monkeypatch):
     Covers any strides, splits along rows and columns, and operands that do not use oneDNN.
     """
     for least in ("_WORTH_POOL", "_DOT", "_LEAST"):
-        monkeypatch.setattr(product, least, 0)
+        monkeypatch.setattr(blas, least, 0)
     monkeypatch.setattr(threads._team, "count", count)
     rs = np.random.RandomState(3)
     for m, k, n in [(8, 8, 8), (100, 30, 40), (40, 30, 100), (300, 9, 17), (17, 9, 300), (5, 20, 30), (30, 5, 20), (0, 9, 9), (9, 9, 1)]:
@@ -261,11 +261,11 @@ def test_product_plus_row_is_bitwise_equal(count, monkeypatch):
         for p in KINDS:
             for q in KINDS:
                 a, b = _operand(rs, (m, k), p), _operand(rs, (k, n), q)
-                np.testing.assert_array_equal(product.product_plus(a, b, row), product.product(a, b) + row)
+                np.testing.assert_array_equal(blas.product_plus(a, b, row), blas.product(a, b) + row)
         a, b = rs.randn(m, k), rs.randn(k, n)
-        np.testing.assert_array_equal(product.product_plus(a, b, row.astype(float)), product.product(a, b) + row.astype(float))
+        np.testing.assert_array_equal(blas.product_plus(a, b, row.astype(float)), blas.product(a, b) + row.astype(float))
     with pytest.raises(ValueError):
-        product.product_plus(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32), np.ones(63, np.float32))
+        blas.product_plus(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32), np.ones(63, np.float32))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int64", "bool"])
@@ -273,7 +273,7 @@ def test_product_plus_row_is_bitwise_equal(count, monkeypatch):
 def test_outer_products(dtype, shapes):
     rs = np.random.RandomState(4)
     a, b = ((rs.randn(*s) * 2).astype(dtype) for s in shapes)
-    r, expected = product.product(a, b), np.matmul(a, b)
+    r, expected = blas.product(a, b), np.matmul(a, b)
     assert r.dtype == expected.dtype
     np.testing.assert_allclose(r, expected, rtol=1e-6)
 
@@ -281,5 +281,5 @@ def test_outer_products(dtype, shapes):
 def test_mismatched_products_raise():
     for a, b in [((9, 9), (8, 9)), ((2, 9, 9), (3, 9, 9)), ((2, 64, 64), (2, 65, 64))]:
         with pytest.raises(ValueError):
-            product.product(np.zeros(a, np.float32), np.zeros(b, np.float32))
-    assert product.product(np.ones((2, 1, 9, 9), np.float32), np.ones((3, 9, 9), np.float32)).shape == (2, 3, 9, 9)
+            blas.product(np.zeros(a, np.float32), np.zeros(b, np.float32))
+    assert blas.product(np.ones((2, 1, 9, 9), np.float32), np.ones((3, 9, 9), np.float32)).shape == (2, 3, 9, 9)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import _tasks
 import mindtorch.torch as mt
-from mindtorch.backend.cpu import onednn, optimizer as optim_kernels, product, threads
+from mindtorch.backend.cpu import onednn, optimizer as optim_kernels, blas, threads
 from mindtorch.backend.native import pool
 
 needs_pool = pytest.mark.skipif(pool.lib() is None, reason="no C compiler here")
@@ -46,14 +46,14 @@ def test_products(count, m, k, n):
 @pytest.mark.parametrize("shape", [(300, 200, 250), (20, 900, 3000), (2, 3000, 4)])
 def test_large_products_without_onednn(count, dtype, shape, monkeypatch):
     monkeypatch.setattr(onednn, "wide", lambda: False)
-    monkeypatch.setattr(product, "_WORTH", 1 << 12)
+    monkeypatch.setattr(blas, "_WORTH", 1 << 12)
     m, k, n = shape
     rs = np.random.RandomState(1)
     a, b = rs.randint(-3, 4, (m, k)).astype(dtype), rs.randint(-3, 4, (k, n)).astype(dtype)
-    np.testing.assert_array_equal(product.product(a, b), np.matmul(a, b))
-    np.testing.assert_array_equal(product.product(a.T.copy().T, b.T.copy().T), np.matmul(a, b))
+    np.testing.assert_array_equal(blas.product(a, b), np.matmul(a, b))
+    np.testing.assert_array_equal(blas.product(a.T.copy().T, b.T.copy().T), np.matmul(a, b))
     out = np.empty((m, n), dtype)
-    assert product.product(a, b, out) is out
+    assert blas.product(a, b, out) is out
     np.testing.assert_array_equal(out, np.matmul(a, b))
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import large, threads
-from mindtorch.backend.native import along, loops, moves, pools, rows
+from mindtorch.backend.native import scan_gather, loops, moves, pools, rows
 
 REDUCTIONS = {
     "sum": lambda m, x, **k: x.sum(**k), "mean": lambda m, x, **k: x.mean(**k), "amax": lambda m, x, **k: x.amax(**k), "amin": lambda m, x, **k: x.amin(**k),
@@ -219,7 +219,7 @@ def test_c_functions_are_called_directly(side):
     """
     if not isinstance(getattr(rows._lib(), "mt_soft", None), type(len)):
         pytest.skip("C is called by ctypes here")
-    for lib in (rows._lib(), along._lib(), moves._lib(), loops.lib(), pools._lib()):
+    for lib in (rows._lib(), scan_gather._lib(), moves._lib(), loops.lib(), pools._lib()):
         slow = {n for n, f in vars(lib).items() if n.startswith("mt_") and not isinstance(f, type(len))}
         assert slow <= {"mt_use", "mt_shuffled", "mt_multiply_add", "mt_largest", "mt_loop_named"}
 

@@ -49,7 +49,7 @@ def test_training_is_unchanged_by_signals(device, threads, process):
     """Runs Python signal handlers throughout; the last loss is bitwise equal to a run without them.
     """
     runs = [process.ok(f"device, threads, seconds = {device!r}, {threads}, {every}\n{_STEPS}", timeout=200,
-                       env={"MINDTORCH_NPU": "cpu", "OPENBLAS_NUM_THREADS": "1"}).split() for every in (0.0004, 0)]
+            env={"MINDTORCH_NPU": "cpu", "OPENBLAS_NUM_THREADS": "1"}).split() for every in (0.0004, 0)]
     assert int(runs[0][1]) > 20 and int(runs[1][1]) == 0
     assert runs[0][0] == runs[1][0]
 

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 import _on_device
-from mindtorch.tools import _conformance as C
+from mindtorch.tools import _opinfo_runner as C
 from mindtorch.tools._comparators import SHAPE_ONLY
 
 # With --device npu: only real dtypes, and another list; complex numbers run on the host there for

@@ -12,7 +12,7 @@ import warnings
 import pytest
 
 import _on_device
-from mindtorch.tools import _conformance as C
+from mindtorch.tools import _opinfo_runner as C
 
 #: (op, way) or op -> why the gradients differ from real PyTorch's
 KNOWN = {

@@ -14,11 +14,11 @@ import mindtorch.torch as mt
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.device import Device
 from mindtorch.backend.export.lowering import to_model
-from mindtorch.backend.export.rules import LOWERINGS, lower
+from mindtorch.backend.export.rules import LOWERINGS, lowering
 from mindtorch.backend.kernels import TABLES, registrar
-from mindtorch.core import devices
-from mindtorch.core.table import TABLE, op
-from mindtorch.core.tape import PRIMITIVES, primitive
+from mindtorch.core import device_dispatch
+from mindtorch.core.op_registry import OPS, register_op
+from mindtorch.core.primitives import PRIMITIVES, primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.core.tracing import trace
 from mindtorch.ops.basic import mul_
@@ -47,7 +47,7 @@ asked = []
 def declared():
     """Declares everything, and removes it afterwards, because other tests iterate over all ops."""
     # ---- an op made of other ops: one file of ops/
-    @op(out=True, inplace=True)
+    @register_op(out=True, inplace=True)
     def tried_composite(input, other, *, scale=1.0):
         """scale * input * other + input."""
         return input * other * scale + input
@@ -59,7 +59,7 @@ def declared():
     cube.pointwise = True
     cube_ = primitive("tried_cube", "a", lambda c, g: mul_(g, mul_(mul_(c.a, c.a), mt.full_like(c.a, 3.0))))
 
-    @op(out=True, autocast="float32")
+    @register_op(out=True, autocast="float32")
     def tried_cube(input):
         """input to the power of 3."""
         return cube_(input)
@@ -76,15 +76,15 @@ def declared():
         return ms.ops.Mul()(ms.ops.Mul()(x, x), x)
 
     # ---- its lowering to ONNX: one file of backend/export/
-    @lower("tried_cube")
+    @lowering("tried_cube")
     def lower_cube(k, x):
         return k.mul(k.mul(x, x), x)
 
     device = Second()
-    devices.register(device)
+    device_dispatch.register(device)
     yield
-    devices.unregister(device)
-    for table in (TABLE, PRIMITIVES, TABLES["cpu"], TABLES["second"], TABLES["npu"], LOWERINGS):
+    device_dispatch.unregister(device)
+    for table in (OPS, PRIMITIVES, TABLES["cpu"], TABLES["second"], TABLES["npu"], LOWERINGS):
         for name in ("tried_composite", "tried_cube"):
             table.pop(name, None)
     for name in ("tried_composite", "tried_composite_", "tried_cube"):
@@ -92,20 +92,20 @@ def declared():
 
 
 def tried_cube(x):
-    return TABLE["tried_cube"].public(x)
+    return OPS["tried_cube"].public(x)
 
 
 def test_a_composite_op():
     x, y = np.float32([1, -2, 3]), np.float32([0.5, 2, -1])
     a, b = mt.tensor(x, requires_grad=True), mt.tensor(y, requires_grad=True)
     p, q = real.tensor(x, requires_grad=True), real.tensor(y, requires_grad=True)
-    got, want = TABLE["tried_composite"].public(a, b, scale=2.0), p * q * 2.0 + p
+    got, want = OPS["tried_composite"].public(a, b, scale=2.0), p * q * 2.0 + p
     np.testing.assert_array_equal(got.detach().numpy(), want.detach().numpy())
     got.sum().backward(), want.sum().backward()
     np.testing.assert_array_equal(a.grad.numpy(), p.grad.numpy())
     np.testing.assert_array_equal(b.grad.numpy(), q.grad.numpy())
     out = mt.empty(3)
-    assert TABLE["tried_composite"].public(a.detach(), b.detach(), out=out) is out and out.tolist() == a.detach().tried_composite(b.detach()).tolist()
+    assert OPS["tried_composite"].public(a.detach(), b.detach(), out=out) is out and out.tolist() == a.detach().tried_composite(b.detach()).tolist()
     c = a.detach().clone()
     assert c.tried_composite_(b.detach()) is c and c.tolist() == out.tolist()
 
@@ -131,7 +131,7 @@ def test_kernel_on_a_second_device():
 def test_trace_record_and_lowering():
     graph, out = trace(tried_cube, [mt.tensor([2.0])], leaf=lambda name: name == "tried_cube")
     assert [n.op for n in graph.nodes] == ["tried_cube"] and out.tolist() == [8]
-    assert TABLE["tried_cube"].autocast == "float32" and TABLE["tried_cube"].lowering is LOWERINGS["tried_cube"]
+    assert OPS["tried_cube"].autocast == "float32" and OPS["tried_cube"].lowering is LOWERINGS["tried_cube"]
     assert PRIMITIVES["tried_cube"].prim.elementwise and "tried_cube" in vars(Tensor)
     cell = graph_cell(graph)
     np.testing.assert_array_equal(ms.jit(cell.construct)(ms.Tensor(np.float32([3.0]))).asnumpy(), np.float32([27]))

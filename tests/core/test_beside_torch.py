@@ -144,7 +144,7 @@ def test_every_opinfo_op_rejects_the_other_librarys_tensors(process):
     process.ok("""
         import itertools, warnings
         warnings.simplefilter("ignore")
-        from mindtorch.tools._conformance import Carrier, Skip, facade, real_torch
+        from mindtorch.tools._opinfo_runner import Carrier, Skip, facade, real_torch
         real, ops = real_torch()
         mt = facade()
 

@@ -372,17 +372,17 @@ def test_layer_is_removed_with_the_last_lazy_tensor():
     import gc
 
     from mindtorch.core import dispatch
-    from mindtorch.core.bits import LIVE
+    from mindtorch.core.conj_neg_bits import LIVE
     gc.collect()
     if LIVE:
         pytest.skip("tensors with bits of other tests are alive")
     x = mt.ones(2, dtype=mt.complex64)
     c = x.conj()
-    assert dispatch.wanted("primitives", "bits")
+    assert dispatch.is_enabled("primitives", "bits")
     del c
     for _ in range(100):
         x = x + 1
-    assert not dispatch.wanted("primitives", "bits")
+    assert not dispatch.is_enabled("primitives", "bits")
 
 
 def test_mindspore_receives_resolved_values():

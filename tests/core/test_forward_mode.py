@@ -10,7 +10,7 @@ import torch as real
 
 import _on_device
 import mindtorch.torch as mine
-from mindtorch.tools import _conformance as C
+from mindtorch.tools import _opinfo_runner as C
 
 # ------------------------------------------------------------------ every op
 #

@@ -6,7 +6,7 @@ from collections import OrderedDict
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.backend.graph import Build, Graph, Node, Value, last_uses, leaves, mapped, rebuilt, uses, values_in
+from mindtorch.backend.graph import ResultBuilder, Graph, Node, Value, last_uses, leaves, mapped, rebuilt, uses, values_in
 from mindtorch.torch._graph import capture
 
 F = mt.nn.functional
@@ -94,7 +94,7 @@ def test_replay_rebuilds_result_containers():
 
 def test_nested_value_traversal():
     a, b, c = (Value("node", (1,), "float32", name=n) for n in "abc")
-    nest = [a, (b, {"k": slice(a, None)}), Build(dict, "dict", {1: c}), Build(list, "object", [c]), 3]
+    nest = [a, (b, {"k": slice(a, None)}), ResultBuilder(dict, "dict", {1: c}), ResultBuilder(list, "object", [c]), 3]
     assert list(values_in(nest)) == [a, b, a, c]
     assert mapped(nest, lambda v: v.name) == ["a", ("b", {"k": slice("a", None)}), {1: "c"}, nest[3].parts, 3]
     assert rebuilt({"x": (1, [2])}, lambda v: v + 1) == {"x": (2, [3])} and list(leaves({"x": (1, [2])})) == [1, 2]

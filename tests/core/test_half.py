@@ -30,38 +30,38 @@ def _all(dtype):
 def test_every_value_and_those_in_between(how, name, count, monkeypatch):
     monkeypatch.setattr(threads._team, "count", count)
     d = LOW[name]
-    w = half.widen(_all(d))
+    w = half.upcast(_all(d))
     theirs = real.from_numpy(_all(np.dtype(np.int16)).copy()).view(getattr(real, name))
     np.testing.assert_array_equal(w, theirs.float().numpy())
     assert (np.signbit(w) == np.signbit(theirs.float().numpy()))[~np.isnan(w)].all()
     with np.errstate(all="ignore"):
         between = np.concatenate([w, np.nextafter(w, np.float32(np.inf)), np.nextafter(w, np.float32(-np.inf)), (w[:-1] + w[1:]) / 2,
                                   np.random.RandomState(0).randint(0, 1 << 32, 1 << 18, dtype=np.uint64).astype(np.uint32).view(np.float32)])
-        n = half.narrow(between, d)
+        n = half.downcast(between, d)
     t = real.from_numpy(between).to(getattr(real, name))
-    np.testing.assert_array_equal(half.widen(n), t.float().numpy())
-    assert (np.signbit(half.widen(n)) == np.signbit(t.float().numpy()))[~np.isnan(between)].all()
+    np.testing.assert_array_equal(half.upcast(n), t.float().numpy())
+    assert (np.signbit(half.upcast(n)) == np.signbit(t.float().numpy()))[~np.isnan(between)].all()
 
 
 @pytest.mark.parametrize("name", LOW)
 @pytest.mark.parametrize("size", [0, 1, 7, 511, 512, 513, 4097, 70001])
 def test_sizes(how, name, size):
     a = np.random.RandomState(size).randn(size).astype(np.float32)
-    n = half.narrow(a, LOW[name])
+    n = half.downcast(a, LOW[name])
     assert n.dtype == LOW[name] and n.shape == a.shape
-    np.testing.assert_array_equal(half.widen(n), real.from_numpy(a).to(getattr(real, name)).float().numpy())
-    assert not size or not np.shares_memory(half.widen(n), n)
+    np.testing.assert_array_equal(half.upcast(n), real.from_numpy(a).to(getattr(real, name)).float().numpy())
+    assert not size or not np.shares_memory(half.upcast(n), n)
 
 
 @pytest.mark.parametrize("name", LOW)
 def test_layouts(how, name):
     a = np.random.RandomState(0).randn(40, 30, 8).astype(np.float32)
     for f in (lambda x: x, lambda x: x.T, lambda x: x[::2, :, 1:5], lambda x: x.transpose(1, 0, 2), lambda x: x[3, 4, 5], lambda x: x[:0]):
-        x, n = f(a), f(half.narrow(a, LOW[name]))
+        x, n = f(a), f(half.downcast(a, LOW[name]))
         t = real.from_numpy(np.asarray(x)).to(getattr(real, name))
-        for got, want in ((half.narrow(x, LOW[name]), x.astype(LOW[name])), (half.widen(n), n.astype(np.float32))):
+        for got, want in ((half.downcast(x, LOW[name]), x.astype(LOW[name])), (half.upcast(n), n.astype(np.float32))):
             assert got.dtype == want.dtype and got.shape == want.shape and got.strides == want.strides
-        np.testing.assert_array_equal(half.widen(n), t.float().numpy())
+        np.testing.assert_array_equal(half.upcast(n), t.float().numpy())
 
 
 @pytest.mark.parametrize("name", LOW)

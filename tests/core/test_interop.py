@@ -307,7 +307,7 @@ def test_backward_inside_value_and_grad_raises():
 
 def test_repeated_steps_leak_no_objects():
     x, d = mt.ones(50, 40, requires_grad=True), nn.Dense(40, 3)
-    from mindtorch.core import interop
+    from mindtorch.core import mindspore_autograd
 
     def step():
         h = x * 2
@@ -316,11 +316,11 @@ def test_repeated_steps_leak_no_objects():
     for _ in range(3):
         step()
     gc.collect()
-    before = len(interop._places), len(interop._versions), sum(type(o) is interop.MindSporeBackward for o in gc.get_objects())
+    before = len(mindspore_autograd._places), len(mindspore_autograd._versions), sum(type(o) is mindspore_autograd.MindSporeBackward for o in gc.get_objects())
     for _ in range(50):
         step()
     gc.collect()
-    after = len(interop._places), len(interop._versions), sum(type(o) is interop.MindSporeBackward for o in gc.get_objects())
+    after = len(mindspore_autograd._places), len(mindspore_autograd._versions), sum(type(o) is mindspore_autograd.MindSporeBackward for o in gc.get_objects())
     assert all(b <= a + 3 for a, b in zip(before, after)), (before, after)
 
 

@@ -453,7 +453,7 @@ def test_scopes_that_allow_mutation_of_saved_tensors(where):
         with allow():
             y.backward()
     assert same(run) in (AssertionError, RuntimeError)
-    assert not mt.autograd.graph.nodes.saved_hooks
+    assert not mt.autograd.graph.autograd_graph.saved_hooks
 
 
 # ------------------------------------------------------------------ autograd attributes of a tensor
@@ -795,7 +795,7 @@ def test_hooks_on_an_unused_cell_state_do_not_fire():
 def test_only_inputs_with_a_rule_have_an_edge():
     """Checks that every edge has a gradient rule: the engine expects one gradient per edge, so a
     missing rule would block everything below."""
-    from mindtorch.core.tape import PRIMITIVES
+    from mindtorch.core.primitives import PRIMITIVES
     for name, function in PRIMITIVES.items():
         prim = function.prim
         if not prim.grads or prim.joint or prim.variadic:

@@ -13,16 +13,16 @@ from mindtorch.__main__ import main
 from mindtorch.backend import kernels
 from mindtorch.backend.mindspore import kernels as npu_kernels
 from mindtorch.backend.export.lowering import LOWERINGS
-from mindtorch.core import alias, device, devices, dispatch, rng, tracing
-from mindtorch.core.records import TABLE
-from mindtorch.core.table import op, record_of
-from mindtorch.core.tape import PRIMITIVES, primitive
+from mindtorch.core import inplace, device, device_dispatch, dispatch, rng, tracing
+from mindtorch.core.op_schema import OPS as SCHEMAS
+from mindtorch.core.op_registry import register_op, record_of
+from mindtorch.core.primitives import PRIMITIVES, primitive
 from mindtorch.core.tensor import Tensor
-from mindtorch.core.variadic import variadic
-from mindtorch.tools import _conformance as C, _kernels
+from mindtorch.core.tensor_list_primitive import tensor_list_primitive
+from mindtorch.tools import _opinfo_runner as C, _kernels
 
 RECORDS = [f.prim for f in PRIMITIVES.values()]
-OPS = list({id(o.main): o.main for o in TABLE.values()}.values())
+OPS = list({id(o.main): o.main for o in SCHEMAS.values()}.values())
 
 
 # ------------------------------------------------------------------ names
@@ -31,16 +31,16 @@ def test_names_of_primitives_are_unique():
     with pytest.raises(ValueError, match="there is a primitive 'neg' already"):
         primitive("neg", "a")
     with pytest.raises(ValueError, match="there is a primitive 'cat' already"):
-        variadic("cat", "tensors, *, dim", lambda c, g: None)
+        tensor_list_primitive("cat", "tensors, *, dim", lambda c, g: None)
     with pytest.raises(NotImplementedError, match="'no_such_kernel' has no kernel on device cpu"):
         primitive("no_such_kernel", "a")
 
 
 def test_names_of_ops_are_unique():
-    assert all(name == o.qualname for name, o in TABLE.items())
+    assert all(name == o.qualname for name, o in SCHEMAS.items())
     with pytest.raises(ValueError, match="there is an op 'neg' already"):
-        op(name="neg")(lambda input: input)
-    assert TABLE["neg"].main is TABLE["neg"] and TABLE["negative"].main is TABLE["neg"] and TABLE["negative"].public is torch.neg
+        register_op(name="neg")(lambda input: input)
+    assert SCHEMAS["neg"].main is SCHEMAS["neg"] and SCHEMAS["negative"].main is SCHEMAS["neg"] and SCHEMAS["negative"].public is torch.neg
 
 
 def test_duplicate_kernel_raises():
@@ -53,8 +53,8 @@ def test_every_primitive_has_a_host_kernel_and_declared_constants():
     host = kernels.TABLES["cpu"]
     for p in RECORDS:
         assert p.fwd is host[p.name], p.name
-        assert all(re.fullmatch(r"[a-z]\w*", n, re.I) for n in (*p.inputs, *p.statics)), (p.name, p.inputs, p.statics)
-        assert len({*p.inputs, *p.statics}) == len(p.inputs) + len(p.statics), p.name
+        assert all(re.fullmatch(r"[a-z]\w*", n, re.I) for n in (*p.inputs, *p.attrs)), (p.name, p.inputs, p.attrs)
+        assert len({*p.inputs, *p.attrs}) == len(p.inputs) + len(p.attrs), p.name
         assert len(p.grads) <= len(p.inputs) or p.joint, p.name
         for rule in p.layout if p.layout.__class__ is tuple else (p.layout,):
             assert rule is None or list(inspect.signature(rule).parameters) == ["r", "operands", "kw"], p.name
@@ -65,7 +65,7 @@ def test_every_primitive_has_a_host_kernel_and_declared_constants():
 def test_every_device_kernel_belongs_to_a_primitive():
     for d, table in kernels.TABLES.items():
         if d != "cpu":
-            # Only devices have "put", a write at indices: core/alias.py writes at the host's
+            # Only devices have "put", a write at indices: core/inplace.py writes at the host's
             # indices itself.
             assert set(table) - {"put"} <= set(kernels.TABLES["cpu"]), d
 
@@ -80,7 +80,7 @@ def test_npu_kernels_accept_their_primitives_arguments():
         p = PRIMITIVES[name].prim
         for fn in ways.values():
             try:
-                inspect.signature(fn).bind(*p.inputs, **dict.fromkeys(p.statics))
+                inspect.signature(fn).bind(*p.inputs, **dict.fromkeys(p.attrs))
             except TypeError as e:
                 raise AssertionError(f"{name}: {e}") from None
 
@@ -92,32 +92,32 @@ def test_host_kernels_accept_the_declared_constants():
         except (TypeError, ValueError):  # a ufunc, for example, has no signature
             continue
         if p.variadic:
-            s.bind(0, 0, **dict.fromkeys(p.statics))
+            s.bind(0, 0, **dict.fromkeys(p.attrs))
         else:
-            s.bind(*p.inputs, **dict.fromkeys(p.statics))
+            s.bind(*p.inputs, **dict.fromkeys(p.attrs))
 
 
 # ------------------------------------------------------------------ fields
 def test_op_fields_are_valid():
     for o in OPS:
         assert inspect.isfunction(o.autocast) or o.autocast in (None, "lower", "float32", "by_input"), o
-        assert o.overlap in (None, *alias.OVERLAPS) and (o.overlap is None or o.inplace or o.out), o
+        assert o.overlap in (None, *inplace.OVERLAPS) and (o.overlap is None or o.inplace or o.out), o
         assert o.placement in (None, "elementwise", "linear", "random"), o
         assert o.capture in (None, "meta", "values", "sizes", "values of tensors", "sizes of tensors", "sizes if alone", "sizes unless told"), o
         assert o.writes is None or o.writes[0] in o.signature.parameters, o
         assert not o.inplace or hasattr(Tensor, o.name + "_"), o
         for n in o.aliases:
             qualname = n if "." in n or not o.ns else f"{o.ns}.{n}"
-            row = TABLE[qualname]
+            row = SCHEMAS[qualname]
             assert row.main is o and [getattr(row, f) for f in ("autocast", "overlap", "placement", "capture", "writes", "lowering")] == [
                 o.autocast, o.overlap, o.placement, o.capture, o.writes, o.lowering], n
 
 
 def test_record_is_found_for_functions_and_methods():
     for f in (torch.add, Tensor.add, Tensor.add_):
-        assert record_of(f) is TABLE["add"]
-    assert record_of(torch.multiply) is TABLE["mul"] and record_of(torch.nn.functional.relu) is TABLE["nn.functional.relu"]
-    assert record_of(Tensor.where) is TABLE["where"] and record_of(Tensor.squeeze_) is TABLE["squeeze"]
+        assert record_of(f) is SCHEMAS["add"]
+    assert record_of(torch.multiply) is SCHEMAS["mul"] and record_of(torch.nn.functional.relu) is SCHEMAS["nn.functional.relu"]
+    assert record_of(Tensor.where) is SCHEMAS["where"] and record_of(Tensor.squeeze_) is SCHEMAS["squeeze"]
     assert record_of(Tensor.__add__) is None and record_of(Tensor.item) is None and record_of(len) is None
 
 
@@ -126,7 +126,7 @@ def test_every_lowering_belongs_to_a_known_op():
     assert set(LOWERINGS) <= named
     with pytest.raises(ValueError, match="there is a lowering of 'exp' already"):
         LOWERINGS["exp"] = None
-    assert TABLE["absolute"].lowering is TABLE["abs"].lowering is LOWERINGS["abs"] is not None
+    assert SCHEMAS["absolute"].lowering is SCHEMAS["abs"].lowering is LOWERINGS["abs"] is not None
     assert PRIMITIVES["exp"].prim.lowering is LOWERINGS["prim.exp"] and PRIMITIVES["bincount"].prim.lowering is None
 
 
@@ -149,7 +149,7 @@ def calls(step):
     Runs a sample of every `step`th op and its gradient.
     """
     called, found = set(), {}
-    below_it = devices._on_device
+    below_it = device_dispatch._on_device
 
     def look(prim, args, kw, below):
         called.add(prim.name)
@@ -157,23 +157,23 @@ def calls(step):
             o = None if n == "generator" and (v is None or isinstance(v, rng.Generator)) else odd(v)
             if o is not None:
                 found[prim.name] = n, type(o)
-            if n not in prim.statics:
+            if n not in prim.attrs:
                 found[prim.name] = n, "is not declared"
         return below_it(prim, args, kw, below)
 
     torch_testing = pytest.MonkeyPatch()
     # it walks the stack for every sample
     torch_testing.setattr("torch.testing._internal.opinfo.core.extract_test_fn", lambda: None)
-    dispatch.layer("primitives", "device")(look)
-    dispatch.want("primitives", "device")
+    dispatch.register_layer("primitives", "device")(look)
+    dispatch.enable_layer("primitives", "device")
     try:
         for _, o in list(C.ops())[::step]:
             if o.supports_dtype(real.float32, "cpu"):
                 for _ in C.judge(o, "float32", limit=1):
                     pass
     finally:
-        dispatch.drop("primitives", "device")
-        dispatch.layer("primitives", "device")(below_it)
+        dispatch.disable_layer("primitives", "device")
+        dispatch.register_layer("primitives", "device")(below_it)
         torch_testing.undo()
     return called, found
 
@@ -205,7 +205,7 @@ def test_coverage_lists_all_kernels(capsys, tmp_path):
 
 
 def test_coverage_lists_missing_kernels(monkeypatch, capsys):
-    monkeypatch.setitem(devices.DEVICES, "other", None)
+    monkeypatch.setitem(device_dispatch.DEVICES, "other", None)
     monkeypatch.setitem(kernels.TABLES, "other", {"neg": None})
     assert main(["coverage", "--kernels"]) == 0
     line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("other has no kernel for: "))
@@ -220,7 +220,7 @@ def test_coverage_shows_one_op(capsys):
     out = capsys.readouterr().out
     assert "op neg(input)" in out and "torch.neg torch.negative Tensor.neg Tensor.negative Tensor.neg_ Tensor.negative_ (out=)" in out
     assert "placement  linear" in out
-    for name in TABLE:
+    for name in OPS:
         assert _kernels.describe(name), name
     assert main(["coverage", "--op", "no_such_op"]) == 1
     assert "no_such_op" in capsys.readouterr().err

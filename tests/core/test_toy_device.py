@@ -9,7 +9,7 @@ import pytest
 import mindtorch.torch as mt
 from _toy import Toy
 from mindtorch.backend.kernels import TABLES
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 F = mt.nn.functional
 
@@ -17,18 +17,18 @@ F = mt.nn.functional
 @pytest.fixture(scope="module", autouse=True)
 def toy():
     device = Toy()
-    devices.register(device)
-    devices.fallback.policy = "error"
+    device_dispatch.register(device)
+    device_dispatch.fallback.policy = "error"
     yield device
-    devices.fallback.policy = "warn"
-    devices.unregister(device)
+    device_dispatch.fallback.policy = "warn"
+    device_dispatch.unregister(device)
 
 
 def test_host_cannot_read_device_memory():
     x = mt.ones(2, 3).to("toy")
     assert x.device.type == "toy" and x.shape == (2, 3) and x.t().stride() == (1, 3)
     with pytest.raises(RuntimeError, match="not in host memory"):
-        x._a + 1
+        x._array + 1
     with pytest.raises(TypeError, match="can't convert toy device type tensor to numpy"):
         x.numpy()
     assert x.cpu().tolist() == [[1.0] * 3] * 2
@@ -99,9 +99,9 @@ def test_mixed_devices_raise():
 
 @pytest.fixture
 def by_way_of_the_host():
-    devices.fallback.policy = "silent"
+    device_dispatch.fallback.policy = "silent"
     yield
-    devices.fallback.policy = "error"
+    device_dispatch.fallback.policy = "error"
 
 
 def _gradcheck(T, x):
@@ -157,8 +157,8 @@ def test_writes_by_mask_and_index():
         return x.cpu().tolist(), x._version
     with pytest.raises(NotImplementedError, match="primitive '.*' of .* has no kernel on device toy"):
         written("toy")
-    devices.fallback.policy = "silent"
+    device_dispatch.fallback.policy = "silent"
     try:
         assert written("toy") == written("cpu")
     finally:
-        devices.fallback.policy = "error"
+        device_dispatch.fallback.policy = "error"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import _graph_flows as flows
-from mindtorch.core import lazy
+from mindtorch.core import replay
 
 flows.COUNTERS = torch._dynamo.utils.counters["mindspore"]
 warnings.simplefilter("error", RuntimeWarning)
@@ -59,7 +59,7 @@ for name in sys.argv[1:]:
         if mode == ms.GRAPH_MODE or not name.startswith("model"):
             seen = flows.SEEN if name.startswith("model") else [*flows.SEEN, flows.COUNTERS["eager"]]
             print("COUNTERS", name, dict(flows.COUNTERS), seen)
-            assert flows.COUNTERS["graph_runs"] and seen[-1] == seen[4], (name, dict(flows.COUNTERS), seen, lazy.breaks)
+            assert flows.COUNTERS["graph_runs"] and seen[-1] == seen[4], (name, dict(flows.COUNTERS), seen, replay.breaks)
     ms.set_context(mode=ms.PYNATIVE_MODE)
 assert not any(f.startswith("rank_") for f in os.listdir()), os.listdir()
 print("SAID", *sys.argv[1:])

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import _graph_flows
-from mindtorch.core import devices, lazy
+from mindtorch.core import device_dispatch, replay
 from mindtorch.tools import cast_to_adapter_tensor
 
 N = 8
@@ -192,7 +192,7 @@ def figures():
     ms.runtime.synchronize()
     with open(os.environ["MINDTORCH_STANDIN_LOG"]) as f:
         copies = [line for line in f if '"copy"' in line]
-    return sum('"D2H"' in c for c in copies), sum('"H2D"' in c for c in copies), lazy.counters["eager"], sum(devices.FALLBACKS.values())
+    return sum('"D2H"' in c for c in copies), sum('"H2D"' in c for c in copies), replay.counters["eager"], sum(device_dispatch.FALLBACKS.values())
 
 
 def run(flow, compiled):
@@ -212,16 +212,16 @@ if __name__ == "__main__":
         if sys.argv[1:] and flow.__name__ not in sys.argv[1:]:
             continue
         want, _ = run(flow, False)
-        lazy.counters.clear()
-        lazy.breaks.clear()
+        replay.counters.clear()
+        replay.breaks.clear()
         ms.set_context(mode=ms.GRAPH_MODE)
         have, seen = run(flow, True)
         ms.set_context(mode=ms.PYNATIVE_MODE)
         assert len(have) == len(want)
         for a, b in zip(have, want):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=flow.__name__)
-        print("COUNTERS", flow.__name__, dict(lazy.counters), dict(lazy.breaks), seen)
-        assert lazy.counters["graphs"] and lazy.counters["graph_runs"] >= 3, flow.__name__
+        print("COUNTERS", flow.__name__, dict(replay.counters), dict(replay.breaks), seen)
+        assert replay.counters["graphs"] and replay.counters["graph_runs"] >= 3, flow.__name__
         for s in seen[-2:]:
-            assert s == [*copies, 0, 0], (flow.__name__, seen, dict(lazy.breaks))
+            assert s == [*copies, 0, 0], (flow.__name__, seen, dict(replay.breaks))
     print("SAID", *sys.argv[1:])

@@ -6,7 +6,7 @@ import mindspore as ms
 
 ms.set_device("Ascend")
 import mindtorch.torch as torch          # noqa: E402
-from mindtorch.core import lazy          # noqa: E402
+from mindtorch.core import replay          # noqa: E402
 
 
 def t(*s):
@@ -36,9 +36,9 @@ def state(a):
 
 
 F["linear"] = lambda a, b, c: (linear(a.transpose(1, 3), w[:, :4]), linear((b * 2).transpose(2, 3), w[:, :3]), linear(c[0, 0].t(), w[:, :3]),
-                                     linear(a[0, 0].t(), w[:, :3]), linear(a[:, 1].transpose(1, 2), w[:, :3].contiguous(), w[:, 0]), linear(a[0], w.t()[:, :5]))
+                               linear(a[0, 0].t(), w[:, :3]), linear(a[:, 1].transpose(1, 2), w[:, :3].contiguous(), w[:, 0]), linear(a[0], w.t()[:, :5]))
 F["product"] = lambda a, b, c: (a.transpose(1, 3) @ w.t()[:4], (b * 2).transpose(2, 3) @ w[:3], a.transpose(0, 2).transpose(1, 3) @ w[:4],
-                                      b[:, 1].transpose(1, 2) @ w.t()[:3], a.transpose(2, 3) @ b, a[0, 0] @ w.t()[:5])
+                                b[:, 1].transpose(1, 2) @ w.t()[:3], a.transpose(2, 3) @ b, a[0, 0] @ w.t()[:5])
 F["norms"] = lambda a, b, c: (nn.layer_norm(a.transpose(1, 3), (4,)), nn.group_norm(b.transpose(1, 2).transpose(1, 2) * 1, 2), nn.group_norm(a.transpose(0, 1), 2),
                               nn.softmax(b.transpose(1, 2), 1), nn.gelu(a.transpose(1, 3)), nn.rms_norm(b.transpose(1, 3), (4,)))
 F["losses"] = lambda a, b, c: (nn.cross_entropy(a.transpose(1, 3), t1), nn.nll_loss(nn.log_softmax(b[:, :, 0].transpose(1, 2), 1), t1[:, 0]), nn.mse_loss(a.transpose(1, 2), c.transpose(1, 2)),
@@ -69,13 +69,13 @@ for name, f in F.items():
             loss.backward()
             return [*r, a.grad, b.grad, c.grad]
         g = torch.compile(step, backend="mindspore") if compiled else step
-        lazy.counters.clear()
-        lazy.breaks.clear()
+        replay.counters.clear()
+        replay.breaks.clear()
         for i in range(4):
             r = g(t(2, 4, 3, 5), t(2, 4, 3, 5), t(2, 4, 3, 5))
         out.append([x.detach().cpu().numpy() for x in r if x is not None])
     apart = [str(abs(p - q).max()) for p, q in zip(*out)]
     print(name, apart)
     ok = all(p.shape == q.shape and abs(p - q).max() < 1e-4 for p, q in zip(*out))
-    found[name] = ok and not lazy.breaks and lazy.counters["graph_runs"] > 0
+    found[name] = ok and not replay.breaks and replay.counters["graph_runs"] > 0
 print("FOUND", json.dumps(found))

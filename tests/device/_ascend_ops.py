@@ -52,7 +52,7 @@ def cases():
     yield "isin", [ints(9, 4, 3), ints(9, 3)], lambda a, b: [mt.isin(a, b), mt.isin(a, b, invert=True)]
     yield "mode", [mt.round(x), ints(3, 5, 7)], lambda a, b: [a.mode(), b.mode(0), b.mode(1, True), a.mode(1)]
     yield "nan among", [mt.where(x > 1, NAN, x), none], lambda a, b: [a.nanmedian(), a.nanmedian(1)[0], a.nanquantile(0.3, 1), a.quantile(0.3, 2), b.nanmedian(),
-                                                                       a.nanquantile(tensor(0.0, 1.0).to(a.device), 0, interpolation="nearest")]
+                                                                      a.nanquantile(tensor(0.0, 1.0).to(a.device), 0, interpolation="nearest")]
     yield "diff", [x], lambda a: [a.diff(), a.diff(4, 1), a[:, :1].diff(dim=1)]
 
     # ---- scans, triangular systems, gamma functions

@@ -4,8 +4,8 @@ import pathlib
 import pytest
 
 from mindtorch.backend import kernels
-from mindtorch.core import devices
-from mindtorch.tools import _conformance as C, _coverage, _kernels
+from mindtorch.core import device_dispatch
+from mindtorch.tools import _opinfo_runner as C, _coverage, _kernels
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "coverage.md"
 
@@ -27,17 +27,17 @@ def test_coverage_page_matches_the_npu(npu, name):
     assert name in ran.ops
     for n, found in ran.ops.items():
         assert page()[n] == _coverage.verdict(found), ran.failures
-    assert devices.fallback.policy == "silent"
+    assert device_dispatch.fallback.policy == "silent"
 
 
 def test_coverage_detects_wrong_npu_values(npu, monkeypatch):
-    way = devices._way("sinc", npu)
+    way = device_dispatch._kernel_spec("sinc", npu)
     monkeypatch.setattr(way, "fn", lambda a: way.device.upload(way.device.download(a)))
     monkeypatch.setattr(way, "known", {})  # otherwise the cached call is used
     found = _coverage.collect(1, ["float32"], "sinc", "npu")
     assert not found.ops["sinc"][0] and {f[3] for f in found.failures} == {"wrong"}
     monkeypatch.undo()
-    monkeypatch.setitem(devices._WAYS["npu"], "sinc", None)
+    monkeypatch.setitem(device_dispatch._KERNEL_CACHE["npu"], "sinc", None)
     found = _coverage.collect(1, ["float32"], "sinc", "npu")
     assert found.ops["sinc"][:2] == (True, ("sinc",)) and _coverage.verdict(found.ops["sinc"]) == "passes, on the host: sinc"
     head, body = _coverage.summary([found])

@@ -172,10 +172,10 @@ def test_host_fallbacks_are_counted(npu):
 
 # ------------------------------------------------------------------ transfers
 def test_to(npu):
-    from mindtorch.core import devices
+    from mindtorch.core import device_dispatch
     c = mt.randn(2, 3, 4, 5)
-    ups = devices.COPIES.up
-    assert c.to(npu, mt.float64, non_blocking=True).dtype is mt.float64 and devices.COPIES.up == ups + 1
+    ups = device_dispatch.COPIES.up
+    assert c.to(npu, mt.float64, non_blocking=True).dtype is mt.float64 and device_dispatch.COPIES.up == ups + 1
     x = c.to(npu)
     assert x.to("npu") is x and x.to(npu, copy=True) is not x and x.to(c).device.type == "cpu" and c.to(x).device == npu and c.cuda(0).is_cuda
     assert c.npu(device="npu:0").device == npu and x.to(device="cpu", dtype=mt.int32).dtype is mt.int32 and x.cpu().device.type == "cpu"

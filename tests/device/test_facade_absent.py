@@ -6,9 +6,9 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
-pytestmark = pytest.mark.skipif("npu" in devices.DEVICES, reason="this process has an npu")
+pytestmark = pytest.mark.skipif("npu" in device_dispatch.DEVICES, reason="this process has an npu")
 
 
 def test_no_npu_is_reported():

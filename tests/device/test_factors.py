@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 REAL, ALL = (mt.float32, mt.float64), (mt.float32, mt.float64, mt.complex64, mt.complex128)
 
 
 @contextlib.contextmanager
 def alone():
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     yield
-    assert {k for k, n in devices.FALLBACKS.items() if n != before.get(k)} == set()
+    assert {k for k, n in device_dispatch.FALLBACKS.items() if n != before.get(k)} == set()
 
 
 def random(shape, dtype, seed=0):

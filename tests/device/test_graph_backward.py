@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.core import lazy
+from mindtorch.core import replay
 
 pytestmark = pytest.mark.usefixtures("npu")
 F = torch.nn.functional
@@ -24,9 +24,9 @@ def train(model, forward, other=None, steps=6):
         optimizer.zero_grad()
         F.cross_entropy(forward(x), y).backward()
         if other is not None:
-            before = lazy.counters.copy()
+            before = replay.counters.copy()
             F.mse_loss(other(x), torch.ones(4, 3).to("npu")).backward()
-            eager.append(lazy.counters == before)
+            eager.append(replay.counters == before)
         optimizer.step()
         losses.append(F.cross_entropy(model(x), y).item())
     return losses, eager
@@ -37,10 +37,10 @@ def test_backward_of_a_compiled_module_is_compiled():
     m = network(0)
     expected, _ = train(m, m)
     m = network(0)
-    before = lazy.counters.copy()
+    before = replay.counters.copy()
     losses, _ = train(m, torch.compile(m))
     assert losses == pytest.approx(expected, rel=1e-6)
-    assert lazy.counters["graph_runs"] - before["graph_runs"] >= 2 * 3
+    assert replay.counters["graph_runs"] - before["graph_runs"] >= 2 * 3
 
 
 def test_other_backward_passes_run_eagerly():

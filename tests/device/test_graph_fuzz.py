@@ -17,7 +17,7 @@ import _graph_changes as programs
 import _graph_programs
 import mindtorch.torch as torch
 from _graph_programs import Plan
-from mindtorch.core import devices, lazy
+from mindtorch.core import device_dispatch, replay
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 TOLERANCE = 1e-6
@@ -249,18 +249,18 @@ def test_only_one_thread_records_a_session(npu):
     both, found = threading.Barrier(2), []
 
     def work():
-        with lazy.session(lazy.Trace()) as session:
+        with replay.session(replay.Trace()) as session:
             found.append(session)
             both.wait(60)
     threads = [threading.Thread(target=work) for _ in range(2)]
-    with devices.ALONE:
+    with device_dispatch.DEVICE_LOCK:
         for t in threads:
             t.start()
         time.sleep(0.2)  # both wait for the lock
     for t in threads:
         t.join()
     assert len(found) == 2 and found.count(None) == 1
-    assert lazy.current.session is None
+    assert replay.current.session is None
 
 
 @pytest.mark.parametrize("seed", range(2))

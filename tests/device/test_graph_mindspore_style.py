@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import lazy
+from mindtorch.core import replay
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import _graph_flows  # noqa: E402
@@ -40,7 +40,7 @@ def test_flows_are_compiled_and_match_eager(npu, eager_mode, flow, mode, tmp_pat
     want = FLOWS[flow](mt, npu, False)
     ms.set_context(mode=mode)
     counters.clear()
-    lazy.breaks.clear()
+    replay.breaks.clear()
     _graph_flows.SEEN.clear()
     monkeypatch.setattr(_graph_flows, "COUNTERS", counters)
     with warnings.catch_warnings():
@@ -54,7 +54,7 @@ def test_flows_are_compiled_and_match_eager(npu, eager_mode, flow, mode, tmp_pat
     # `Model.eval` starts counting again
     seen = _graph_flows.SEEN if flow.startswith("model") else [*_graph_flows.SEEN, counters["eager"]]
     assert counters["graphs"] and counters["graph_runs"] >= 4 * counters["graphs"] and seen[-1] == seen[4] > 0
-    assert lazy.breaks.keys() == BREAKS.get(flow, set())
+    assert replay.breaks.keys() == BREAKS.get(flow, set())
 
 
 def test_learning_rate_parameter_stays_on_the_host(npu, eager_mode):

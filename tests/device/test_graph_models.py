@@ -8,7 +8,7 @@ import pytest
 
 import _compile_models
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -139,13 +139,13 @@ class Counted:
     """Counts what was compiled, run as a graph and run eagerly since its creation."""
 
     def __init__(self):
-        self.before, self.fell = dict(mt._dynamo.utils.counters["mindspore"]), dict(devices.FALLBACKS)
+        self.before, self.fell = dict(mt._dynamo.utils.counters["mindspore"]), dict(device_dispatch.FALLBACKS)
 
     def since(self, key):
         return mt._dynamo.utils.counters["mindspore"][key] - self.before.get(key, 0)
 
     def fallbacks(self):
-        return {k: n - self.fell.get(k, 0) for k, n in devices.FALLBACKS.items() if n != self.fell.get(k, 0)}
+        return {k: n - self.fell.get(k, 0) for k, n in device_dispatch.FALLBACKS.items() if n != self.fell.get(k, 0)}
 
 
 def steady(step, graphs=1):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import lazy
+from mindtorch.core import replay
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import _graph_flows  # noqa: E402
@@ -25,7 +25,7 @@ def counted(monkeypatch):
 
     def begin():
         counters.clear()
-        lazy.breaks.clear()
+        replay.breaks.clear()
         _graph_flows.SEEN.clear()
         return counters
     return begin
@@ -47,7 +47,7 @@ def test_optimizers(npu, eager_mode, name, counted):
         warnings.simplefilter("error", RuntimeWarning)
         have = trained(mt, npu, True, OPTIMIZERS[name])
     same(have, want)
-    assert not lazy.breaks and counters["graphs"] and counters["eager"] == _graph_flows.SEEN[4], (dict(lazy.breaks), _graph_flows.SEEN, dict(counters))
+    assert not replay.breaks and counters["graphs"] and counters["eager"] == _graph_flows.SEEN[4], (dict(replay.breaks), _graph_flows.SEEN, dict(counters))
 
 
 def _set_rate(i, m, opt):
@@ -122,7 +122,7 @@ def test_user_defined_optimizer_runs_eagerly(npu, eager_mode, counted):
     want = trained(mt, npu, False, make)
     counted()
     same(trained(mt, npu, True, make), want)
-    assert set(lazy.breaks) == {"a MindSpore optimizer"}
+    assert set(replay.breaks) == {"a MindSpore optimizer"}
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -132,8 +132,8 @@ def test_loss_scalers(npu, eager_mode, dynamic, counted):
     counters = counted()
     same(_graph_native.scaled(mt, npu, True, dynamic), want)
     seen = [*_graph_flows.SEEN, counters["eager"]]
-    assert counters["graph_runs"] >= 8 and (dynamic or seen[-1] == seen[4] and set(lazy.breaks) == {"values are read", "MindSpore's ToDtype"}), \
-        (dict(counters), dict(lazy.breaks), seen)
+    assert counters["graph_runs"] >= 8 and (dynamic or seen[-1] == seen[4] and set(replay.breaks) == {"values are read", "MindSpore's ToDtype"}), \
+        (dict(counters), dict(replay.breaks), seen)
 
 
 OTHER = ms.Tensor(np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3))
@@ -183,7 +183,7 @@ def test_ops(npu, eager_mode, name, counted):
     for a, b in zip(have, want, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
-    assert set(lazy.breaks) == broken and counters["eager"] == _graph_flows.SEEN[3], (dict(lazy.breaks), _graph_flows.SEEN)
+    assert set(replay.breaks) == broken and counters["eager"] == _graph_flows.SEEN[3], (dict(replay.breaks), _graph_flows.SEEN)
 
 
 def test_mindspore_dropout_masks_differ_between_steps(npu, eager_mode):

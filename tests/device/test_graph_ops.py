@@ -5,7 +5,7 @@ import pytest
 
 import mindtorch.torch as mt
 from _graph_ops import Case, flags, once, positive, real, run, whole
-from mindtorch.core import lazy
+from mindtorch.core import replay
 
 pytestmark = pytest.mark.slow
 
@@ -335,10 +335,10 @@ def _trained(npu, make, compiled, steps):
 def test_optimizers(npu, name):
     """A step of each optimizer is one graph, and trains like the eager step."""
     want = _trained(npu, OPTIMIZERS[name], False, 12)[1]
-    before, runs = lazy.breaks.copy(), lazy.counters["graph_runs"]
+    before, runs = replay.breaks.copy(), replay.counters["graph_runs"]
     got = _trained(npu, OPTIMIZERS[name], True, 12)[1]
-    assert not lazy.breaks - before
-    assert lazy.counters["graph_runs"] - runs >= 4
+    assert not replay.breaks - before
+    assert replay.counters["graph_runs"] - runs >= 4
     for a, b in zip(want, got):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
 

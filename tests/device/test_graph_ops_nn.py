@@ -6,7 +6,7 @@ import pytest
 import mindtorch.torch as mt
 import _graph_ops_nn as cases
 from _graph_ops import run
-from mindtorch.core import lazy
+from mindtorch.core import replay
 
 pytestmark = pytest.mark.slow
 
@@ -67,11 +67,11 @@ def test_numbers(npu, name):
     mt.manual_seed(4)
     want = _calls(f, npu, NUMBERS)
     mt.manual_seed(4)
-    before = lazy.counters.copy()
+    before = replay.counters.copy()
     have = _calls(mt.compile(f, backend="mindspore"), npu, NUMBERS)
     for a, b in zip(want, have):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
-    new = lazy.counters - before
+    new = replay.counters - before
     assert new["graphs"] <= 2 and new["graph_runs"] >= 4 and not new["breaks"], new
 
 
@@ -117,11 +117,11 @@ def test_generators(npu, f):
     for g in (f, mt.compile(f, backend="mindspore")):
         mt.manual_seed(4)
         _asked.states.clear()
-        before = lazy.breaks.copy()
+        before = replay.breaks.copy()
         outs.append(_calls(lambda x, k, g=g: g(x), npu, NUMBERS[:5]))
         states.append(rng.device_states())
         within.append(list(_asked.states))
-    assert not lazy.breaks - before
+    assert not replay.breaks - before
     assert states[0] == states[1] and within[0] == within[1]
     for a, b in zip(*outs):
         assert np.array_equal(a, b)
@@ -137,6 +137,6 @@ def test_host_fallback_breaks_the_graph(npu):
     want = _calls(lambda x, k: f(x), npu, NUMBERS[:5])
     compiled = mt.compile(f, backend="mindspore")
     assert all([np.array_equal(a, b) for a, b in zip(want, _calls(lambda x, k: compiled(x), npu, NUMBERS[:5]))])
-    before, why = lazy.counters.copy(), lazy.breaks.copy()
+    before, why = replay.counters.copy(), replay.breaks.copy()
     _calls(lambda x, k: compiled(x), npu, NUMBERS[:2])
-    assert (lazy.counters - before)["graph_runs"] == 4 and list(lazy.breaks - why) == ["pow: the device's kernel does not support these operands"]
+    assert (replay.counters - before)["graph_runs"] == 4 and list(replay.breaks - why) == ["pow: the device's kernel does not support these operands"]

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.core import lazy
+from mindtorch.core import replay
 from mindtorch.torch._dynamo.utils import counters
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
@@ -17,8 +17,8 @@ nn, F = torch.nn, torch.nn.functional
 @pytest.fixture
 def count(npu):
     """Returns a function that counts session events since the test began."""
-    before = lazy.counters.copy()
-    return lambda name: lazy.counters[name] - before[name]
+    before = replay.counters.copy()
+    return lambda name: replay.counters[name] - before[name]
 
 
 def model(device):
@@ -264,14 +264,14 @@ def test_automatic_dynamic_shapes_can_be_disabled(npu, count):
 
 def test_uncompilable_shared_graph_falls_back_to_each_size(npu, count, monkeypatch):
     """If MindSpore does not compile the graph for all sizes, each size gets its own graph."""
-    from mindtorch.backend.mindspore.graph._dynamic import Template
-    written = Template.written
+    from mindtorch.backend.mindspore.graph._dynamic import DynamicGraphTemplate
+    written = DynamicGraphTemplate.written
 
     def broken(self):
         lines, more = written(self)
         lines[0].operands[:] = [*lines[0].operands, *lines[0].operands, "'no'"]
         return lines, more
-    monkeypatch.setattr(Template, "written", broken)
+    monkeypatch.setattr(DynamicGraphTemplate, "written", broken)
 
     def f(x):
         return (x.exp() + 1).sum(0)
@@ -295,11 +295,11 @@ def test_a_constant_that_equals_a_size(npu, count):
 
 
 def test_recompile_reason_is_logged(npu, monkeypatch, caplog):
-    from mindtorch.backend.mindspore.graph._dynamic import Differs, Template
+    from mindtorch.backend.mindspore.graph._dynamic import ShapeMismatch, DynamicGraphTemplate
 
     def served(self, sheet):
-        raise Differs("the weather")
-    monkeypatch.setattr(Template, "served", served)
+        raise ShapeMismatch("the weather")
+    monkeypatch.setattr(DynamicGraphTemplate, "served", served)
 
     def f(x):
         return x.exp().sum(0)

@@ -12,10 +12,10 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mt
-from mindtorch.backend.device import Lacking
+from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.kernels import TABLES
-from mindtorch.core import devices, lazy, rng
-from mindtorch.tools import _conformance as C
+from mindtorch.core import device_dispatch, replay, rng
+from mindtorch.tools import _opinfo_runner as C
 
 
 @pytest.fixture
@@ -28,17 +28,17 @@ def planted(npu, monkeypatch):
             if hasattr(was, attribute):
                 setattr(kernel, attribute, getattr(was, attribute))
         monkeypatch.setitem(TABLES["npu"], name, kernel)
-        devices._WAYS["npu"].pop(name, None)
-        lazy._shown.clear()  # compiled steps use a separate table, derived from this one
+        device_dispatch._KERNEL_CACHE["npu"].pop(name, None)
+        replay._shown.clear()  # compiled steps use a separate table, derived from this one
         names.append(name)
-        before = devices.FALLBACKS.get(("npu", name), 0)
-        return lambda: devices.FALLBACKS.get(("npu", name), 0) - before
+        before = device_dispatch.FALLBACKS.get(("npu", name), 0)
+        return lambda: device_dispatch.FALLBACKS.get(("npu", name), 0) - before
     names = []
     yield put
     monkeypatch.undo()
-    lazy._shown.clear()
+    replay._shown.clear()
     for name in names:
-        devices._WAYS["npu"].pop(name, None)
+        device_dispatch._KERNEL_CACHE["npu"].pop(name, None)
 
 
 def failing(error):
@@ -72,7 +72,7 @@ def test_cached_kernel_errors_are_raised(npu, planted, error):
     count = planted("erf", kernel)
     for _ in range(3):
         mt.erf(x)
-    assert devices._WAYS["npu"]["erf"].known  # later calls skip the check of the operands
+    assert device_dispatch._KERNEL_CACHE["npu"]["erf"].known  # later calls skip the check of the operands
     wrong.append(1)
     with pytest.raises(error, match="a mistake"):
         mt.erf(x)
@@ -100,7 +100,7 @@ def test_kernel_errors_in_a_compiled_step_are_raised(npu, planted, name, error):
 
 def test_lacking_kernel_falls_back_to_the_host(npu, planted):
     x = mt.rand(3, 4)
-    count = planted("erf", failing(Lacking()))
+    count = planted("erf", failing(UnsupportedByKernel()))
     assert mt.erf(x.to(npu)).tolist() == mt.erf(x).tolist() and count() == 1
 
 
@@ -108,7 +108,7 @@ def test_missing_mindspore_kernel_falls_back_to_the_host(npu, planted):
     """MindSpore raises a TypeError when it selects a kernel by dtype."""
     from mindspore.ops import operations as P
     not_equal = P.NotEqual()
-    count = planted("erf", lambda a: not_equal(devices.DEVICES["npu"].cast(a, mt.bfloat16.np), devices.DEVICES["npu"].cast(a, mt.bfloat16.np)))
+    count = planted("erf", lambda a: not_equal(device_dispatch.DEVICES["npu"].cast(a, mt.bfloat16.np), device_dispatch.DEVICES["npu"].cast(a, mt.bfloat16.np)))
     x = mt.rand(3, 4)
     assert mt.erf(x.to(npu)).tolist() == mt.erf(x).tolist() and count() == 1
 
@@ -135,12 +135,12 @@ NORMS = {"batch_norm": lambda F, x, eps: F.batch_norm(x, None, None, training=Tr
 @pytest.mark.parametrize("name", NORMS)
 def test_integer_epsilon_needs_no_fallback(npu, name):
     a = np.random.RandomState(3).randn(2, 4, 3).astype(np.float32)
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     x, y = mt.tensor(a, device=npu, requires_grad=True), real.tensor(a, requires_grad=True)
     r, want = NORMS[name](mt.nn.functional, x, 1), NORMS[name](real.nn.functional, y, 1)
     r.pow(3).sum().backward()
     want.pow(3).sum().backward()
-    assert dict(devices.FALLBACKS) == before
+    assert dict(device_dispatch.FALLBACKS) == before
     np.testing.assert_allclose(r.detach().cpu().numpy(), want.detach().numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(x.grad.cpu().numpy(), y.grad.numpy(), rtol=1e-4, atol=1e-5)
 

@@ -8,8 +8,8 @@ import itertools
 import pytest
 
 import _on_device
-from mindtorch.core import devices, rng
-from mindtorch.tools import _conformance as C
+from mindtorch.core import device_dispatch, rng
+from mindtorch.tools import _opinfo_runner as C
 
 #: ops without a single fallback; do not remove an op to make this pass
 OPS = set("""abs add item arange normal.in_place uniform mul sub addmm addmm.decomposed baddbmm bmm addcmul addcdiv cdist ceil chunk clone contiguous clamp cos
@@ -41,11 +41,11 @@ ONCE = {"nn.functional.grid_sample"}
 
 @pytest.fixture(scope="module", autouse=True)
 def strict(npu):
-    before, devices.fallback.policy = devices.fallback.policy, "error"
+    before, device_dispatch.fallback.policy = device_dispatch.fallback.policy, "error"
     host, rng.policy.host = rng.policy.host, True
     with _on_device.Everything("npu"):
         yield
-    devices.fallback.policy, rng.policy.host = before, host
+    device_dispatch.fallback.policy, rng.policy.host = before, host
 
 
 @pytest.mark.parametrize("name,op", CASES, ids=[n for n, _ in CASES])

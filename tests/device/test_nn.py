@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 F = mt.nn.functional
 INF, NAN = float("inf"), float("nan")
@@ -39,10 +39,10 @@ def ran(fn, operands, device):
 
 def same(npu, fn, *operands, tol=2e-5, kernels=()):
     """Compares the two devices. `kernels` names primitives that must not fall back to the host."""
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     got, want = ran(fn, operands, npu), ran(fn, operands, "cpu")
     for name in kernels:
-        assert devices.FALLBACKS.get(("npu", name)) == before.get(("npu", name)), name
+        assert device_dispatch.FALLBACKS.get(("npu", name)) == before.get(("npu", name)), name
     assert len(got) == len(want)
     for g, w in zip(got, want):
         if w is None:
@@ -325,7 +325,7 @@ def test_interpolation(npu, mode, dims):
     for kw in ({"scale_factor": 2}, {"scale_factor": 1.7}, {"scale_factor": 0.6}, {"size": (5,) * dims}, {"size": SPACES[dims][2:]}):
         for align in (None,) if "near" in mode else (False, True):
             same(npu, lambda x: F.interpolate(x, mode=mode, align_corners=align, **kw), x)
-    assert not [k for k in devices.FALLBACKS if k[1] == "upsample_backward"]
+    assert not [k for k in device_dispatch.FALLBACKS if k[1] == "upsample_backward"]
 
 
 def test_interpolation_of_nan_and_antialiased(npu):

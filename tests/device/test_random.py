@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import mindtorch.torch as mt
-from mindtorch.core import devices, rng
+from mindtorch.core import device_dispatch, rng
 
 F = mt.nn.functional
 
@@ -42,7 +42,7 @@ ON_HOST = {"poisson"}
 @pytest.mark.parametrize("name", DRAWS)
 def test_seed_determines_the_random_numbers(npu, name):
     draw = DRAWS[name]
-    before = sum(devices.FALLBACKS.values())
+    before = sum(device_dispatch.FALLBACKS.values())
     mt.manual_seed(11)
     a, b = draw(npu), draw(npu)
     mt.rand(1000, device=npu), mt.randn(77, device=npu)
@@ -57,18 +57,18 @@ def test_seed_determines_the_random_numbers(npu, name):
     mt.manual_seed(12)
     assert not draw(npu).equal(a)
     if name not in ON_HOST:
-        assert sum(devices.FALLBACKS.values()) == before
+        assert sum(device_dispatch.FALLBACKS.values()) == before
 
 
 @pytest.mark.parametrize("name", ["rand", "randn", "dropout", "uniform_", "normal_", "bernoulli_", "randint", "randperm", "poisson", "like", "alpha_dropout", "feature"])
 def test_host_random_numbers_on_request(npu, host_numbers, name):
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     mt.manual_seed(3)
     a, x = DRAWS[name](npu), mt.rand(3)
     mt.manual_seed(3)
     b, y = DRAWS[name]("cpu"), mt.rand(3)
     assert a.device == npu and a.cpu().equal(b) and x.equal(y)
-    assert devices.FALLBACKS == before
+    assert device_dispatch.FALLBACKS == before
 
 
 MASKS = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 
 def R(*sizes, seed=0):
@@ -24,9 +24,9 @@ def ran(net, device, x, h, grads=True):
 
 
 def same(npu, net, x, h, tol=2e-5):
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     got = ran(net, npu, x, h)
-    assert devices.FALLBACKS == before
+    assert device_dispatch.FALLBACKS == before
     want = ran(net, "cpu", x, h)
     for g, w in zip(got, want, strict=True):
         assert g.device.type == "npu" and g.dtype == w.dtype and g.shape == w.shape
@@ -84,8 +84,8 @@ def test_second_gradients_and_sequences_of_several_lengths(npu):
 
 def test_inverse_of_the_error_function(npu):
     x = np.concatenate([np.linspace(-1, 1, 2001), [0.0, -0.0, 1e-30, 1 - 6e-8, -1 + 6e-8, 2, np.nan]]).astype(np.float32)
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     got = mt.from_numpy(x).to(npu).erfinv()
-    assert devices.FALLBACKS == before
+    assert device_dispatch.FALLBACKS == before
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(got.cpu().numpy(), mt.from_numpy(x).erfinv().numpy(), rtol=2e-6)

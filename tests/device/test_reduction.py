@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 F = mt.nn.functional
 FLOATS = (mt.float32, mt.float64)
@@ -38,7 +38,7 @@ def close(r, e, dtype, what):
 
 def compared(npu, f, *args, grads=True, own=True):
     """Compares `f` on both devices. `own`: no host fallback is allowed."""
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     there = [a.to(npu).requires_grad_(grads and a.is_floating_point()) for a in args]
     here = [a.clone().requires_grad_(grads and a.is_floating_point()) for a in args]
     r, e = flat(f(*there)), flat(f(*here))
@@ -56,7 +56,7 @@ def compared(npu, f, *args, grads=True, own=True):
                 if h.grad is not None:
                     close(t.grad, h.grad, dtype, (f, "gradient"))
     if own:
-        over = {k[1]: n - before.get(k, 0) for k, n in devices.FALLBACKS.items() if n != before.get(k, 0) and k[1] in OWN}
+        over = {k[1]: n - before.get(k, 0) for k, n in device_dispatch.FALLBACKS.items() if n != before.get(k, 0) and k[1] in OWN}
         assert not over, over
 
 
@@ -227,11 +227,11 @@ def test_lstm(npu):
                 results.append([y, h, c, v.grad, *[p.grad for p in m.parameters()]])
             for r, e in zip(*results):
                 close(r, e, mt.bfloat16 if dtype == mt.bfloat16 else mt.float32, kw)
-    before = dict(devices.FALLBACKS)
+    before = dict(device_dispatch.FALLBACKS)
     x = made((6, 3, 5), mt.float32).to(npu)
     layer = mt.nn.LSTM(5, 4).to(npu)
     layer(x)[0].sum().backward()
-    assert not {k for k in devices.FALLBACKS if devices.FALLBACKS[k] != before.get(k, 0) and "lstm" in k[1]}
+    assert not {k for k in device_dispatch.FALLBACKS if device_dispatch.FALLBACKS[k] != before.get(k, 0) and "lstm" in k[1]}
     mt.nn.LSTMCell(5, 4).to(npu)(x[0])[0].sum().backward()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -27,11 +27,11 @@ class _Copies:
     """Counts the copies between host and device, and the host fallbacks, since its creation."""
 
     def __init__(self):
-        self.up, self.down, self.fell = devices.COPIES.up, devices.COPIES.down, dict(devices.FALLBACKS)
+        self.up, self.down, self.fell = device_dispatch.COPIES.up, device_dispatch.COPIES.down, dict(device_dispatch.FALLBACKS)
 
     def seen(self):
-        fell = [name for name, n in devices.FALLBACKS.items() if n != self.fell.get(name, 0)]
-        return devices.COPIES.up - self.up, devices.COPIES.down - self.down, fell
+        fell = [name for name, n in device_dispatch.FALLBACKS.items() if n != self.fell.get(name, 0)]
+        return device_dispatch.COPIES.up - self.up, device_dispatch.COPIES.down - self.down, fell
 
 
 def _parameters(lib, dev, views):

@@ -180,8 +180,8 @@ def test_memory_of_views_is_freed_without_gc(npu):
         for make in (lambda: mine.ones(8, 8).to(npu), lambda: mine.ones(8, 8).to(npu) + 1, lambda: mine.ones(8, 8).to(npu).t().clone()):
             x = make().contiguous()
             views = [x.t()[1:], x[2], x.view(-1).view(mine.int32), x.t().t()[::2].t()]
-            dead.append(weakref.ref(x._h))
-            dead += [weakref.ref(v._h) for v in views]
+            dead.append(weakref.ref(x._handle))
+            dead += [weakref.ref(v._handle) for v in views]
             del x, views
         assert not [r for r in dead if r() is not None]
     finally:

@@ -6,7 +6,7 @@ import torch as real
 
 import mindtorch.torch as mine
 from _alias_programs import On
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 CASES = {}
 
@@ -447,8 +447,8 @@ def test_writes_stay_on_the_device(npu):
     copied."""
     x, y, i, m = (mine.arange(12.).view(3, 4).to(npu), mine.ones(3, 4).to(npu), mine.tensor([2, 0]).to(npu), mine.tensor([True, False, True]).to(npu))
     none = i[:0]
-    devices.FALLBACKS.clear()
-    before = devices.COPIES.up, devices.COPIES.down
+    device_dispatch.FALLBACKS.clear()
+    before = device_dispatch.COPIES.up, device_dispatch.COPIES.down
     x.fill_(2.0)
     x.zero_()
     x[1] = 3
@@ -466,7 +466,7 @@ def test_writes_stay_on_the_device(npu):
     x[none] = 1.0
     x[m] = 0.25
     mine.add(x, y, out=x)
-    assert devices.FALLBACKS == {} and (devices.COPIES.up, devices.COPIES.down) == before
+    assert device_dispatch.FALLBACKS == {} and (device_dispatch.COPIES.up, device_dispatch.COPIES.down) == before
 
 
 @pytest.mark.parametrize("write", [

@@ -52,7 +52,7 @@ WHOLE = {
     "linear algebra": lambda T, x, w, i: (T.linalg.qr(x), T.linalg.vector_norm(x, 3, 1)),
     "special": lambda T, x, w, i: (T.special.i1(x), T.special.entr(x), T.special.bessel_j0(x)),
     "losses": lambda T, x, w, i: (T.nn.functional.soft_margin_loss(x, w[:3].detach().sign(), reduction="sum"),
-                               T.nn.functional.binary_cross_entropy_with_logits(x, w[:3].sigmoid(), pos_weight=w[0].detach().exp())),
+                                  T.nn.functional.binary_cross_entropy_with_logits(x, w[:3].sigmoid(), pos_weight=w[0].detach().exp())),
     "shrunk": lambda T, x, w, i: (T.nn.functional.softshrink(x, 0.3), T.nn.functional.celu(x), T.nn.functional.hardshrink(x, 0.2)),
     "shuffled": lambda T, x, w, i: T.nn.functional.pixel_shuffle(w[:4, :, None].reshape(1, 4, 2, 2), 2),
 }
@@ -129,10 +129,10 @@ def test_mode_may_override_a_composite_op():
 
 
 def test_composite_op_table_entries_exist():
-    from mindtorch.core.table import TABLE
+    from mindtorch.core.op_registry import OPS
     from mindtorch.torch import _aten_whole, _ops
     for name in _aten_whole._ROWS:
-        assert name in TABLE, name
+        assert name in OPS, name
         assert _ops.find_packet("aten", name.removeprefix("nn.functional.").replace(".", "_")) is not None, name
 
 

@@ -8,8 +8,8 @@ import pytest
 from _both_sides import agree, mine, outcome, real
 from hypothesis import given, settings, strategies as st
 
-from mindtorch.core import batching
-from mindtorch.core.tape import PRIMITIVES
+from mindtorch.core import vmap
+from mindtorch.core.primitives import PRIMITIVES
 
 TOL = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -257,15 +257,15 @@ def test_batching_rules_match_slice_by_slice_execution(monkeypatch):
 
 
 def test_vmap_layer_is_inactive_outside_vmap():
-    from mindtorch.core.dispatch import FLAGS, wanted
+    from mindtorch.core.dispatch import dispatch_state, is_enabled
     # Leftovers of other tests, such as a tensor with the conjugate bit or on another device, keep
     # their own layer active.
     gc.collect()
-    before = FLAGS.primitives
+    before = dispatch_state.primitives
     with pytest.raises(ValueError):
         mine.vmap(lambda a: (_ for _ in ()).throw(ValueError()))(mine.ones(2))
-    assert FLAGS.primitives <= before and batching.innermost() is None
-    assert not wanted("primitives", "vmap") and not wanted("ops", "vmap")
+    assert dispatch_state.primitives <= before and vmap.innermost() is None
+    assert not is_enabled("primitives", "vmap") and not is_enabled("ops", "vmap")
 
 
 # ------------- operands of which only some are batched: values, and gradients from outside the vmap

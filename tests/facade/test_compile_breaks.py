@@ -566,7 +566,7 @@ def _two(op, a, b):
 
 @settings(max_examples=60)
 @given(st.lists(st.one_of(st.tuples(st.sampled_from(_UNARY), st.integers(0, 9), st.just(0)),
-                          st.tuples(st.sampled_from(_BINARY), st.integers(0, 9), st.integers(0, 9))), min_size=1, max_size=9),
+       st.tuples(st.sampled_from(_BINARY), st.integers(0, 9), st.integers(0, 9))), min_size=1, max_size=9),
        st.booleans())
 def test_random_programs(program, grad):
     def f(x, w):

@@ -1,4 +1,4 @@
-"""A compiled call as one program, forward and backward (`mindtorch/core/joint.py`): bitwise equal
+"""A compiled call as one program, forward and backward (`mindtorch/core/compiled_graph.py`): bitwise equal
 to eager, without losing any autograd feature."""
 import gc
 import threading
@@ -563,8 +563,8 @@ def test_recomputed_values_are_not_saved(programs):
         y = x * w
         return (0.5 * y * (1 + torch.tanh(0.8 * (y + 0.04 * y * y * y)))).exp()
     g = ready(f, x, w)
-    kept = g(x, w).grad_fn.vals["saved"]
-    assert programs[0].joint.fused and sum([a.size == 64 * 96 and a is not x._a for a in kept]) == 0
+    kept = g(x, w).grad_fn._saved["saved"]
+    assert programs[0].joint.fused and sum([a.size == 64 * 96 and a is not x._array for a in kept]) == 0
 
 
 def test_backward_does_not_read_additional_inputs():

@@ -17,11 +17,11 @@ import _graph_ops_nn as cases
 import _graph_changes as steps
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import runtime
-from mindtorch.core import devices, dispatch, lazy, shadow
+from mindtorch.core import device_dispatch, dispatch, replay, host_graph_bridge
 
 nn, F, D = torch.nn, torch.nn.functional, torch._dynamo
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
-COUNTS = lazy.counters
+COUNTS = replay.counters
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,8 +29,8 @@ def taken_away():
     """Restores the plain CPU state: other tests use only host tensors."""
     yield
     torch._dynamo.reset()
-    lazy.backward.spans.clear()
-    shadow.stop()
+    replay.backward.spans.clear()
+    host_graph_bridge.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_values_and_gradients_match_torch(program, grad, reasons):
         outs, wanted = flat(f(x, y)), flat(g(p, q))
         assert len(outs) == len(wanted)
         for a, b in zip(outs, wanted):
-            assert a.device.type == "cpu" and a._h is None and str(a.dtype) == str(b.dtype) and a.requires_grad == b.requires_grad
+            assert a.device.type == "cpu" and a._handle is None and str(a.dtype) == str(b.dtype) and a.requires_grad == b.requires_grad
             assert a.stride() == b.stride()
             near(a, b)
         if grad:
@@ -431,14 +431,14 @@ def test_graph_breaks_have_named_reasons(reasons):
         g = compiled(f, fullgraph=True)
         for _ in range(3):
             g(x)
-    devices.fallback.policy = "error"
+    device_dispatch.fallback.policy = "error"
     try:
         with pytest.raises(NotImplementedError, match="primitive '.*zeta.*' of float32.* has no kernel on device mindspore"):
             g = compiled(lambda x: torch.special.zeta(x, torch.tensor(1.0)) + 1)
             for _ in range(3):
                 g(x.abs() + 2)
     finally:
-        devices.fallback.policy = "warn"
+        device_dispatch.fallback.policy = "warn"
 
 
 def test_capture_breaks_run_eagerly():
@@ -483,7 +483,7 @@ def test_errors_match_eager():
 
 
 def test_ascend_process_raises_for_cpu_tensors(monkeypatch):
-    shadow.stop()
+    host_graph_bridge.stop()
     monkeypatch.setattr(runtime, "target", lambda: "Ascend")
     with pytest.raises(NotImplementedError, match="backend='mindspore'.*CPU target.*Ascend"):
         compiled(lambda x: x + 1)(torch.ones(2))
@@ -498,16 +498,16 @@ def test_internal_graph_device_is_not_exposed():
         y.to("npu")
     with pytest.raises(RuntimeError, match="device type"):
         torch.device("mindspore")
-    assert torch.accelerator.current_accelerator() is None and devices.USED == set()
+    assert torch.accelerator.current_accelerator() is None and device_dispatch.USED == set()
 
 
 def test_other_backends_do_not_activate_the_bridge():
-    shadow.stop()
-    assert not dispatch.FLAGS.primitives
+    host_graph_bridge.stop()
+    assert not dispatch.dispatch_state.primitives
     c = torch.compile(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
     for _ in range(3):
         c(torch.ones(2, 3))
-    assert not dispatch.FLAGS.primitives and not devices.DEVICES
+    assert not dispatch.dispatch_state.primitives and not device_dispatch.DEVICES
 
 
 # ------------------------------------------------------------------ lifetimes and threads
@@ -519,7 +519,7 @@ def test_graphs_and_weights_are_freed():
     gone = weakref.ref(m.weight)
     del c, m
     torch._dynamo.reset()
-    lazy.backward.spans.clear()
+    replay.backward.spans.clear()
     gc.collect()
     assert gone() is None
 

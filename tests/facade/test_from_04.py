@@ -10,7 +10,7 @@ import pytest
 import torch as real
 
 import mindtorch.torch as torch
-from mindtorch.tools._scan import Facts, scan
+from mindtorch.tools._api_scan import Facts, scan
 
 
 def test_importing_conversions_keeps_torch_tensor_callable():

@@ -52,7 +52,7 @@ MAKE = {
         o, [L.LinearLR(o, 0.1, total_iters=3), L.CosineAnnealingWarmRestarts(o, 4), L.ExponentialLR(o, 0.9)], [3, 8]),
     "SequentialLR of cosine": lambda L, o: L.SequentialLR(o, [L.ConstantLR(o), L.CosineAnnealingLR(o, 5)], [4]),
     "ChainedScheduler": lambda L, o: L.ChainedScheduler([L.ConstantLR(o, 0.1, 3), L.ExponentialLR(o, 0.9)],
-                                                                   optimizer=o),
+                                                        optimizer=o),
     "chain in a sequence": lambda L, o: L.SequentialLR(
         o, [L.ChainedScheduler([L.LinearLR(o), L.StepLR(o, 2)]), L.StepLR(o, 3)], [4]),
     "ReduceLROnPlateau": lambda L, o: L.ReduceLROnPlateau(o, factor=0.5, patience=1, cooldown=1, min_lr=[0.01, 0.0]),
@@ -326,8 +326,8 @@ def test_schedulers_of_different_optimizers_raise(name):
         L = T.optim.lr_scheduler
         members = [L.StepLR(optimizer(T), 3), L.StepLR(optimizer(T), 3)]
         with pytest.raises(ValueError, match=f"{name} expects all schedulers to belong to the same optimizer, but got "
-                                             "scheduler "
-                                             "StepLR at index 1 has SGD"):
+                           "scheduler "
+                           "StepLR at index 1 has SGD"):
             if name == "SequentialLR":
                 L.SequentialLR(members[0].optimizer, members, [1])
             else:

@@ -340,16 +340,16 @@ def test_dispatch_is_inactive_without_wrappers_and_modes():
     from mindtorch.core import dispatch
     T, Noting, Wrapper = kinds("mine")
     with Noting():
-        assert dispatch.wanted("primitives", "dispatch")
+        assert dispatch.is_enabled("primitives", "dispatch")
     x = Wrapper(T.ones(2))
-    assert dispatch.wanted("ops", "dispatch") and (x + 1).of.tolist() == [2, 2]
+    assert dispatch.is_enabled("ops", "dispatch") and (x + 1).of.tolist() == [2, 2]
     del x
     import gc
     gc.collect()
     a = T.ones(2)
     for _ in range(600):
         a = a + 0
-    assert not dispatch.wanted("primitives", "dispatch") and not dispatch.FLAGS.primitives
+    assert not dispatch.is_enabled("primitives", "dispatch") and not dispatch.dispatch_state.primitives
 
 
 def test_self_referential_list_raises(process):
@@ -375,7 +375,7 @@ def test_self_referential_list_raises(process):
 def test_dispatch_is_active_while_subclass_tensors_live():
     import gc
 
-    from mindtorch.core.dispatch import wanted
+    from mindtorch.core.dispatch import is_enabled
     from mindtorch.torch import _dispatch_protocol
 
     def settle():
@@ -398,7 +398,7 @@ def test_dispatch_is_active_while_subclass_tensors_live():
         settle()
         Own.seen.clear()
         t + 1
-        assert wanted("primitives", "dispatch") and Own.seen == ["aten.add.Tensor"]
+        assert is_enabled("primitives", "dispatch") and Own.seen == ["aten.add.Tensor"]
         plain = mine.zeros(2)
         mine.utils.swap_tensors(t, plain)
         del t
@@ -406,7 +406,7 @@ def test_dispatch_is_active_while_subclass_tensors_live():
         assert plain.exp() is not None and "aten.exp.default" in Own.seen
         del plain
         settle()
-        assert len(_dispatch_protocol._Live.refs) <= alive and (alive or not wanted("primitives", "dispatch"))
+        assert len(_dispatch_protocol._Live.refs) <= alive and (alive or not is_enabled("primitives", "dispatch"))
 
 
 def test_swap_tensors_of_wrapper_subclasses():

@@ -425,7 +425,7 @@ def _detector(T, pooled, boxes):
     nn = T.nn
     down = [layer for i, o in ((3, 32), (32, 64), (64, 128), (128, 128)) for layer in (nn.Conv2d(i, o, 3, 2 if o > 32 else 1, 1), nn.BatchNorm2d(o), nn.ReLU())]
     parts = nn.ModuleDict({"backbone": nn.Sequential(*down), "box": nn.Sequential(nn.Flatten(), nn.Linear(128 * 49, 256), nn.ReLU(), nn.Linear(256, 5)),
-                           "mask": nn.Sequential(nn.Conv2d(128, 64, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(64, 32, 2, 2), nn.ReLU(), nn.Conv2d(32, 1, 1))})
+                          "mask": nn.Sequential(nn.Conv2d(128, 64, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(64, 32, 2, 2), nn.ReLU(), nn.Conv2d(32, 1, 1))})
 
     def losses(image, classes, masks):
         seen = parts["backbone"](image)

@@ -173,7 +173,7 @@ def test_normalize_divides_by_at_least_eps(d):
 def test_empty_dim_reduces_like_torch():
     ops = ["sum", "prod", "mean", "amax", "amin", "norm", "var", "std"]
     same_outcomes([f"torch.masked.{op}(torch.ones(2, 3) * 2, {'2, ' if op == 'norm' else ''}dim={dim}, keepdim={keep}, mask={mask})" for op in ops
-             for dim in ("[]", "()", "None") for keep in (True, False) for mask in ("None", "L([True, False, True])")])
+                   for dim in ("[]", "()", "None") for keep in (True, False) for mask in ("None", "L([True, False, True])")])
 
 
 def test_reduction_identities():

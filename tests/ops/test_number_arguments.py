@@ -13,8 +13,8 @@ import pytest
 import torch as real
 
 import test_signatures as signatures
-from mindtorch.core.records import kind_of
-from mindtorch.tools import _conformance as C
+from mindtorch.core.op_schema import arg_kind
+from mindtorch.tools import _opinfo_runner as C
 
 mine = C.facade()
 
@@ -153,7 +153,7 @@ def test_scalar_parameters_match_torchs_schemas():
         for name in names & set(kinds):
             if name in ("requires_grad", "pin_memory", "dtype", "layout", "device", "memory_format", "reduction", "mode", "implicit"):
                 continue
-            ours, theirs = kind_of(q, name), kinds[name] - {"str"}
+            ours, theirs = arg_kind(q, name), kinds[name] - {"str"}
             numeric = {"number", "float"}
             count += bool(ours)
             if ours == "index" or len(theirs) > 1 and not ours:

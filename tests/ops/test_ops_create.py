@@ -129,7 +129,7 @@ def test_linspace(start, end, steps, dtype):
 @pytest.mark.host_only("DLPack has no name for an NPU's memory")
 def test_asarray_of_dlpack_capsules():
     compare(["torch.asarray(torch.utils.dlpack.to_dlpack(L([1, 2])), dtype=torch.float32)",
-             "torch.asarray(torch.utils.dlpack.to_dlpack(L([1., 2.], dtype=torch.bfloat16)), copy=False)"])
+            "torch.asarray(torch.utils.dlpack.to_dlpack(L([1., 2.], dtype=torch.bfloat16)), copy=False)"])
 
 
 @pytest.mark.host_only("arrays share the host's memory")

@@ -373,10 +373,10 @@ def test_next_functions_exclude_index_tensors():
 
 def test_invalid_indices_raise():
     compare(["torch.empty(10, 0)[:, [0, 1]]", "torch.empty(0, 4)[[0]]", "torch.unravel_index(L(0.5), (2, 2))", "torch.unravel_index(L([1]), L([1, 2]))",
-             "torch.unravel_index(L([1]), (1, 2.0))", "torch.unravel_index(L([5]), 7)", "torch.ones(3).__delitem__(0)",
-             "torch.nonzero(L([0, 1]), as_tuple=True, out=L([0]))", "torch.randperm(256, dtype=torch.uint8).shape", "torch.randperm(257, dtype=torch.uint8)",
-             "float(L(1.5j))", "int(L(2 + 0j))", "torch.empty([0, 4, 2305843009213693952])", "torch.ones(2).topk(1.0)", "torch.device('no device')",
-             "torch.add(L(2), L(3), 4)", "torch.add(L(2), L([3]), 4)", "L(2).sub(L(3), 4)", "torch.addcmul(L(2), L(3), L(4), L(5))"])
+            "torch.unravel_index(L([1]), (1, 2.0))", "torch.unravel_index(L([5]), 7)", "torch.ones(3).__delitem__(0)",
+            "torch.nonzero(L([0, 1]), as_tuple=True, out=L([0]))", "torch.randperm(256, dtype=torch.uint8).shape", "torch.randperm(257, dtype=torch.uint8)",
+            "float(L(1.5j))", "int(L(2 + 0j))", "torch.empty([0, 4, 2305843009213693952])", "torch.ones(2).topk(1.0)", "torch.device('no device')",
+            "torch.add(L(2), L(3), 4)", "torch.add(L(2), L([3]), 4)", "L(2).sub(L(3), 4)", "torch.addcmul(L(2), L(3), L(4), L(5))"])
     for T in (real, mine):
         a = T.arange(4)
         with pytest.raises(RuntimeError, match="shape mismatch"):

@@ -179,8 +179,8 @@ def test_deprecated_argument_orders(name, args, shapes, in_place):
 
 def test_invalid_arguments_raise():
     compare(["torch.roll(L(1.), 0, 0)", "torch.roll(L(1.), 1)", "torch.remainder(2, 3)", "torch.remainder(2, L(3))", "torch.normal(torch.ones(2), 0., (2,))", "torch.normal(L(1.), 0., (2,))",
-             "torch.normal(L(1.), -1, (2,))",
-             "torch.narrow(torch.ones(3), 0, L(1.), 1)", "torch.narrow(torch.ones(3), 0, L([1]), 1)", "torch.narrow(torch.ones(3), 0, L(1), 1)",
-             *[f"torch.nn.functional.{loss}(torch.ones(5, 4), torch.ones({n}))" for n in ("5", "2, 5, 3") for loss in (
-                 "l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")],
-             *[f"torch.nn.functional.multi_margin_loss(torch.ones(5, 4), L([0, 1, 2, 3, 0]), weight=torch.ones({n}))" for n in ("4", "5", "5, 4", "()")]])
+            "torch.normal(L(1.), -1, (2,))",
+            "torch.narrow(torch.ones(3), 0, L(1.), 1)", "torch.narrow(torch.ones(3), 0, L([1]), 1)", "torch.narrow(torch.ones(3), 0, L(1), 1)",
+            *[f"torch.nn.functional.{loss}(torch.ones(5, 4), torch.ones({n}))" for n in ("5", "2, 5, 3") for loss in (
+                "l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")],
+            *[f"torch.nn.functional.multi_margin_loss(torch.ones(5, 4), L([0, 1, 2, 3, 0]), weight=torch.ones({n}))" for n in ("4", "5", "5, 4", "()")]])

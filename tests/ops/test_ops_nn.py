@@ -387,7 +387,7 @@ def test_embedding_bag_returns_torchs_outputs(name, mode, padding, last):
     if padding is None and name != "embedding_bag":
         padding = -1
     check(lambda T, w: [t for i, t in enumerate(getattr(T, name)(w, T.tensor([0, 2, 4, 2]), T.tensor([0, 2, 4]), False, mode, False, None, last, padding))
-                        if i < 1 + mode or i < 2], x_of(1, (5, 3), grad=name != "_embedding_bag_forward_only"), rtol=1e-5, grad_rtol=1e-4)
+          if i < 1 + mode or i < 2], x_of(1, (5, 3), grad=name != "_embedding_bag_forward_only"), rtol=1e-5, grad_rtol=1e-4)
 
 
 @pytest.mark.parametrize("values_, count", [([0, 2, 1], -1), ([0, 2, 1], 2), ([0, 2, 1], 5), ([0, -2], 2), ([0.0], -1), ([], -1), ([], 3), (2, -1)], ids=str)
@@ -503,7 +503,7 @@ def weights_of(kind, inputs, hidden, layers, both, biases, projected):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
 @pytest.mark.parametrize("layers, both, biases, first, projected", [(1, False, True, False, 0), (2, True, True, True, 0), (1, True, False, False, 0),
-                                                                   (2, True, True, False, 3)])
+                                                                    (2, True, True, False, 3)])
 @pytest.mark.parametrize("packed", [False, True])
 def test_recurrent_layers(kind, layers, both, biases, first, projected, packed):
     if projected and kind != "lstm":

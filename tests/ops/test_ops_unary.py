@@ -83,7 +83,7 @@ def test_in_place(name):
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ("angle", "real", "imag", "conj", "resolve_conj", "resolve_neg",
-                                                                 "bitwise_not", "digamma")])
+                                                                "bitwise_not", "digamma")])
 def test_second_gradients(name):
     low, high = NAMES[name]
     check(lambda T, a: getattr(T, name)(a), In(values(3, (2, 3), "float64", low, high), "float64", grad=True), second=True, rtol=1e-6)

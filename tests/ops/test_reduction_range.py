@@ -128,7 +128,7 @@ def test_equal_values_have_zero_deviation(shape, dims, dtype):
             std, mean = mt.std_mean(x, dim)
             assert (std == 0).all() and (mean == x.flatten()[0]).all(), (value, dim)
             assert (x.var(dim) == 0).all() and (x.transpose(0, -1).std([d if d != 0 else -1 for d in (dim if isinstance(dim, tuple) else (dim,)) if d]
-                                                                      or -1) == 0).all()
+                                                                       or -1) == 0).all()
 
 
 @pytest.mark.host_only("MindSpore's CPU kernels add one element after another")

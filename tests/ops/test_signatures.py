@@ -12,7 +12,7 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mine  # noqa: F401  (fills the table)
-from mindtorch.core.table import TABLE
+from mindtorch.core.op_registry import OPS
 
 Parameter = collections.namedtuple("Parameter", "name required default keyword")
 
@@ -167,7 +167,7 @@ def problems(row):
     return [] if any(equal(ours, theirs) for theirs in found) else complaints(ours, found)
 
 
-ROWS = {q: row for q, row in sorted(TABLE.items()) if row.public is not None}
+ROWS = {q: row for q, row in sorted(OPS.items()) if row.public is not None}
 
 
 def test_signatures():
@@ -229,7 +229,7 @@ def test_out_is_accepted_where_torch_accepts_it():
     mindtorch."""
     with_out = {s.name.removeprefix("aten::") for s in real._C._jit_get_all_schemas() if any(a.is_out for a in s.arguments)}
     wanted, missing = 0, []
-    for row in TABLE.values():
+    for row in OPS.values():
         place = real
         for part in row.ns.split(".") if row.ns else ():
             place = getattr(place, part, None)

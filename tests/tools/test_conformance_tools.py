@@ -5,7 +5,7 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mine
-from mindtorch.tools import _comparators, _conformance as C
+from mindtorch.tools import _comparators, _opinfo_runner as C
 
 OPS = dict(C.ops())
 #: Ops with several valid results or random values, and ops that work on uninitialized memory.

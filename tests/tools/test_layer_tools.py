@@ -13,10 +13,10 @@ import torch as real
 import mindtorch.torch as mine
 from mindtorch.__main__ import main
 from mindtorch.tools import CompareError, compare_layers, debug_layer_info, load_layer_info
-from mindtorch.tools import _compare, _trace
-from mindtorch.tools._judge import judge
-from mindtorch.tools._locate import Comparison
-from mindtorch.tools._trace import Held, load, save
+from mindtorch.tools import _compare, _activation_recorder
+from mindtorch.tools._tolerance import judge
+from mindtorch.tools._first_divergence import Comparison
+from mindtorch.tools._activation_recorder import Held, load, save
 
 MODELS = str(pathlib.Path(__file__).resolve().parents[1] / "_layer_models.py")
 # all models are compared in one run, whose time counts for the first test
@@ -146,9 +146,9 @@ def compared(tmp_path_factory):
     """Returns {name of a model or fault: Comparison}, with one process per side for all of them."""
     names = CLEAN + [f[0] for f in FAULTS]
     jobs = [{"file": MODELS, "builder": _builder(n), "state": None, "inputs": None, "loss": None, "steps": 2,
-             "optimizer": "rate" if n == "mlp_rate" else "adam" if "cnn" in n else "sgd",
-             "fault": n if n not in CLEAN and n != "mlp_rate" else None, "seed": 0, "dropout": "off", "ops": False,
-             "grads": True} for n in names]
+            "optimizer": "rate" if n == "mlp_rate" else "adam" if "cnn" in n else "sgd",
+            "fault": n if n not in CLEAN and n != "mlp_rate" else None, "seed": 0, "dropout": "off", "ops": False,
+            "grads": True} for n in names]
     records = _compare.run(jobs, str(tmp_path_factory.mktemp("diff")))
     return {n: Comparison(ours, reference, n) for n, (reference, ours) in zip(names, records)}
 
@@ -198,7 +198,7 @@ PARTINGS = {
 def records(tmp_path_factory):
     """Returns {fault: the records of the two sides}, with functions recorded too."""
     jobs = [{"file": MODELS, "builder": "calls", "state": None, "inputs": None, "loss": None, "steps": 1, "optimizer": "sgd",
-             "fault": f"calls_{n}" if n else None, "seed": 0, "dropout": "off", "ops": True, "grads": True}
+            "fault": f"calls_{n}" if n else None, "seed": 0, "dropout": "off", "ops": True, "grads": True}
             for n in (*PARTINGS, "")]
     return dict(zip((*PARTINGS, ""), _compare.run(jobs, str(tmp_path_factory.mktemp("calls")))))
 
@@ -240,7 +240,7 @@ def test_tensors_stay_elements_while_functions_are_traced(T):
             return fn(*args, **kwargs)
         return traced
     for _ in range(2):
-        undo = _trace.patch(T, wrap)
+        undo = _activation_recorder.patch(T, wrap)
         try:
             assert T.tensor([T.tensor(1.), T.tensor(2)]).tolist() == [1., 2.]
             assert T.nn.Parameter(T.tensor([1., 2.]))[1].item() == 2 and T.tensor([3, 4])[0].item() == 3

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from mindtorch.backend import patience
+from mindtorch.backend import progress
 
 RUN = "-m", "mindtorch", "run"
 pytestmark = pytest.mark.timeout(120)
@@ -35,7 +35,7 @@ class Terminal:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("MINDTORCH_", "PYTHON"))}
-        variables.update({"PYTHONPATH": str(patience.__file__).rpartition("/mindtorch/")[0], "MINDTORCH_PROGRESS": "0", "TERM": "xterm", "COLUMNS": "80", **(env or {})})
+        variables.update({"PYTHONPATH": str(progress.__file__).rpartition("/mindtorch/")[0], "MINDTORCH_PROGRESS": "0", "TERM": "xterm", "COLUMNS": "80", **(env or {})})
         self.child = subprocess.Popen([sys.executable, *map(str, args)], stdin=slave, stdout=slave, stderr=slave, cwd=process.folder, env=variables, start_new_session=True,
                                       preexec_fn=in_its_terminal)
         os.close(slave)
@@ -125,7 +125,7 @@ def test_pipes_receive_lines_when_flushed(process):
             print("err", k, file=sys.stderr)
             time.sleep(0.3)
     """)
-    env = {**os.environ, "PYTHONPATH": str(patience.__file__).rpartition("/mindtorch/")[0]}
+    env = {**os.environ, "PYTHONPATH": str(progress.__file__).rpartition("/mindtorch/")[0]}
     child = subprocess.Popen([sys.executable, *RUN, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
     times = []
     for line in child.stdout:
@@ -219,15 +219,15 @@ def test_slow_graph_compilation_is_reported_once(process):
 
 def test_quick_steps_are_not_reported(capsys, monkeypatch):
     monkeypatch.setenv("MINDTORCH_PROGRESS", "0.3")
-    monkeypatch.setattr(patience, "_told", set())
-    with patience.slow("something quick"):
+    monkeypatch.setattr(progress, "_told", set())
+    with progress.notify_if_slow("something quick"):
         pass
-    with pytest.raises(ZeroDivisionError), patience.slow("something that fails"):
+    with pytest.raises(ZeroDivisionError), progress.notify_if_slow("something that fails"):
         raise ZeroDivisionError
     time.sleep(0.5)
     for _ in range(2):
-        with patience.slow("something slow"):
+        with progress.notify_if_slow("something slow"):
             time.sleep(0.5)
     assert capsys.readouterr().err == "mindtorch: something slow\n"
     monkeypatch.setenv("MINDTORCH_PROGRESS", "nonsense")
-    assert patience.seconds() == patience.SECONDS
+    assert progress.seconds() == progress.SECONDS

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from mindtorch.tools._names import Reader
-from mindtorch.tools._scan import Facts, scan
+from mindtorch.tools._api_usage import Reader
+from mindtorch.tools._api_scan import Facts, scan
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_sarif_output_conforms_to_the_standard(facts, tmp_path, monkeypatch):
     import re
     from urllib.parse import unquote, urlparse
 
-    from mindtorch.tools._scan import sarif
+    from mindtorch.tools._api_scan import sarif
     monkeypatch.chdir(tmp_path)
     source = "import torch\n\u00e4 = '\U0001f600'; torch.foo_bar()\nx = (torch.ones(2)\n     .no_such_method())\ntorch.nn.Liner\n"
     pathlib.Path("my scripts").mkdir()
@@ -194,7 +194,7 @@ def test_names_that_only_raise_are_unsupported(facts, tmp_path, name):
 
 def test_names_reported_unsupported_raise(facts):
     """No name reported as unsupported works, as far as a call without arguments can show."""
-    from mindtorch.tools._scan import _refusals
+    from mindtorch.tools._api_scan import _refusals
     torch, wrong = facts.facade, []
     for holder in (torch, torch.nn.functional, torch.nested, torch.sparse, torch.jit, torch.linalg):
         for name, f in list(vars(holder).items()):

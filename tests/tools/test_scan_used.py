@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 import _names_used
-from mindtorch.tools._scan import Facts, Found, scan
+from mindtorch.tools._api_scan import Facts, Found, scan
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -251,7 +251,7 @@ def test_enabling_import_is_resolved_without_running_it(process):
     """)
     process.ok(f"""
         import sys
-        from mindtorch.tools._scan import Facts, scan
+        from mindtorch.tools._api_scan import Facts, scan
         found, failed = scan([{str(script)!r}], Facts())
         assert not failed and not [f for f in found if f.verdict == "unsupported"], found
         assert "mindtorch.tools.mstorch_enable" not in sys.modules and "torch" not in sys.modules

@@ -147,11 +147,11 @@ def test_unwatched_steps_cost_nothing(monkeypatch):
     of a training step.)"""
     import sys
 
-    from mindtorch.tools import _trace, _watch
+    from mindtorch.tools import _activation_recorder, _training_monitor
     read = []
-    array, tensors = _watch._array, _trace.tensors
-    monkeypatch.setattr(_watch, "_array", lambda t: read.append(t) or array(t))
-    monkeypatch.setattr(_trace, "tensors", lambda *a: read.append(a) or tensors(*a))
+    array, tensors = _training_monitor._array, _activation_recorder.tensors
+    monkeypatch.setattr(_training_monitor, "_array", lambda t: read.append(t) or array(t))
+    monkeypatch.setattr(_activation_recorder, "tensors", lambda *a: read.append(a) or tensors(*a))
 
     def calls_of_a_step(layers, watched):
         model = mine.nn.Sequential(*(mine.nn.Linear(4, 4) for _ in range(layers)))
@@ -211,7 +211,7 @@ def test_unit_that_fires_sometimes_is_not_dead(T):
 
 @pytest.mark.parametrize("value, finite", [(1e30, True), (float("nan"), False), (float("-inf"), False), (3e38, True), (0.0, True)])
 def test_large_values_are_not_infinite(value, finite):
-    from mindtorch.tools._watch import _finite
+    from mindtorch.tools._training_monitor import _finite
     for T in (mine, real):
         x = T.zeros(5, 7)
         x[2, 3] = value

@@ -108,12 +108,12 @@ def test_the_page(tmp_path):
 
 
 def test_page_without_data_and_with_a_long_history(tmp_path, monkeypatch):
-    from mindtorch.tools import _watch
+    from mindtorch.tools import _training_monitor
     model = mine.nn.Linear(1, 1)
     w = watch(model)
     w.save(tmp_path / "none.html")
     assert "Nothing was found." in (tmp_path / "none.html").read_text("utf-8")
-    monkeypatch.setattr(_watch, "MOST_STEPS", 20)
+    monkeypatch.setattr(_training_monitor, "MOST_STEPS", 20)
     with watch(model, on_finding=None, patience=10**6) as w:
         for _ in range(200):
             model.weight.grad = mine.ones(1, 1)

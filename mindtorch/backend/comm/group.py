@@ -19,8 +19,8 @@ import numpy as np
 
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.comm.errors import DistBackendError
-from mindtorch.backend.comm.link import Fold, Late, Lost, pump
-from mindtorch.backend.comm.mailbox import Mailbox
+from mindtorch.backend.comm.transport import StreamingReduce, TransportTimeout, PeerDisconnected, pump
+from mindtorch.backend.comm.p2p import Mailbox
 
 _SIGNATURE = struct.Struct("<4sIBBBxiQQ")
 _MAGIC = b"mtop"
@@ -215,10 +215,10 @@ class SocketGroup:
             self.alive()
             body()
             return
-        except Lost as e:
+        except PeerDisconnected as e:
             fate = self.fabric.fate(e.peer)
             why = self.failed or fate  # the peer may have sent the reason before it left
-        except Late as e:
+        except TransportTimeout as e:
             who = ", ".join(str(p) for p in e.peers)
             why = f"timed out after {call.timeout:g} s, waiting for rank{'s' if len(e.peers) > 1 else ''} {who}"
             if e.peers and self.failed is None:
@@ -262,7 +262,7 @@ class SocketGroup:
             link = links[i]
             if link.heard != call.number:
                 link.heard = call.number
-                n = view.left if view.__class__ is Fold else len(view)
+                n = view.left if view.__class__ is StreamingReduce else len(view)
                 receive.append((link, [self._expect(call, n, link), view]))
             else:
                 receive.append((link, [view]))
@@ -279,7 +279,7 @@ class SocketGroup:
                     raise DistBackendError(f"rank {link.peer} has sent an invalid collective header (are the collectives out of sync?)")
                 raise DistBackendError(f"the ranks call different collectives: rank {self.fabric.rank} calls "
                                        f"{_describe(_SIGNATURE.unpack(mine))}, rank {link.peer} calls {_describe(theirs)}")
-        return Fold(buffer, _SIGNATURE.size, compare)
+        return StreamingReduce(buffer, _SIGNATURE.size, compare)
 
     def _folding(self, target, fold):
         """Returns a Fold that receives as many bytes as `target` has and folds them in, segment by
@@ -294,7 +294,7 @@ class SocketGroup:
             count = n // target.itemsize
             fold(target[at:at + count], scratch[:n].view(target.dtype))
             at += count
-        return Fold(memoryview(scratch), target.nbytes, take)
+        return StreamingReduce(memoryview(scratch), target.nbytes, take)
 
     # ---- collectives
     def all_reduce(self, call, a, op):
@@ -430,7 +430,7 @@ class SocketGroup:
             return
         try:
             self.exchange(call, [], [(i, nothing) for i in range(1, n)])
-        except Late as e:
+        except TransportTimeout as e:
             late = e.peers if wait_all_ranks else e.peers[:1]
             who = f"Ranks {', '.join(map(str, late))}" if len(late) > 1 else f"Rank {late[0]}"
             raise DistBackendError(f"[Rank 0]: {who} failed to pass monitoredBarrier in {round(call.timeout * 1000)} ms") from None

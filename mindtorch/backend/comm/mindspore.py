@@ -19,7 +19,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.comm.errors import DistBackendError
-from mindtorch.backend.mindspore import faults
+from mindtorch.backend.mindspore import errors
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
 from mindtorch.backend.mindspore.runtime import ms, target
 
@@ -112,7 +112,7 @@ class NativeGroup:
     # ---- tensors
     def carries(self, t, op=None):
         """True if MindSpore can send a tensor of t's dtype and, if `op` is given, reduce it."""
-        dtype = t._a.dtype
+        dtype = t._array.dtype
         if self.on_cpu:
             return True
         if op is None:
@@ -120,7 +120,7 @@ class NativeGroup:
         return dtype.name in _REDUCED and op in (_OF_BOOLS if dtype.kind == "b" else _REDUCTIONS)
 
     def _check(self, t, what):
-        if self.on_cpu and t._a.dtype.char not in _REDUCED_ON_CPU:
+        if self.on_cpu and t._array.dtype.char not in _REDUCED_ON_CPU:
             raise NotImplementedError(f"{what!r} over MindSpore's mccl is not implemented for dtype {t.dtype} on device cpu; "
                                       "unset MINDTORCH_CPU_COMM to use mindtorch's own collectives")
 
@@ -128,26 +128,26 @@ class NativeGroup:
         """Returns a contiguous native tensor of t's elements: its handle on an accelerator; on CPU
         its memory (as bytes with `move`), or a copy."""
         if not self.on_cpu:
-            x = t._h
+            x = t._handle
             return x if x.is_contiguous() else x.contiguous()
-        a = np.ascontiguousarray(t._a)
+        a = np.ascontiguousarray(t._array)
         return from_contiguous(a.reshape(-1).view(np.int8) if move else a)
 
     def _back(self, t, native):
         """Copies the result of an operation from the native tensor back to t."""
         if self.on_cpu:
-            if not t._a.flags.c_contiguous:
-                t._a[...] = MSTensor.asnumpy(native).reshape(-1).view(t._a.dtype).reshape(t._a.shape)
-        elif native is not t._h:
-            t._h.copy_(native)
+            if not t._array.flags.c_contiguous:
+                t._array[...] = MSTensor.asnumpy(native).reshape(-1).view(t._array.dtype).reshape(t._array.shape)
+        elif native is not t._handle:
+            t._handle.copy_(native)
 
     def _nothing(self, *ts):
         """True if there is nothing to move; mccl does not accept empty tensors."""
-        return self.on_cpu and all(t._a.size == 0 for t in ts)
+        return self.on_cpu and all(t._array.size == 0 for t in ts)
 
     @staticmethod
     def _name(op, t=None):
-        if t is not None and t._h is not None and t._a.dtype.kind == "b":
+        if t is not None and t._handle is not None and t._array.dtype.kind == "b":
             return _OF_BOOLS[op]
         if op not in _REDUCTIONS:
             raise NotImplementedError(f"ReduceOp.{op} is not implemented over MindSpore's communication on device {target()}")
@@ -175,11 +175,11 @@ class NativeGroup:
             x = self._native(t)
             self.native.reduce(x, self.ranks[root], self._name(op, t), self.group)
         else:
-            x = from_contiguous(t._a.copy())
+            x = from_contiguous(t._array.copy())
             self.native.all_reduce(x, self._name(op, t), self.group)
         if self.me == root:
             if self.on_cpu:
-                t._a[...] = MSTensor.asnumpy(x)
+                t._array[...] = MSTensor.asnumpy(x)
             else:
                 self._back(t, x)
 
@@ -199,9 +199,9 @@ class NativeGroup:
             self.native.all_gather_into_tensor(_line(x), _line(self._native(t)), self.group)
             self._back(out, x)
             return
-        rows = [from_contiguous(np.empty(t._a.nbytes, np.int8)) for _ in self.ranks]
+        rows = [from_contiguous(np.empty(t._array.nbytes, np.int8)) for _ in self.ranks]
         self.native.all_gather(rows, self._native(t, move=True), self.group)
-        out._a[...] = np.concatenate([MSTensor.asnumpy(r) for r in rows]).view(out._a.dtype).reshape(out._a.shape)
+        out._array[...] = np.concatenate([MSTensor.asnumpy(r) for r in rows]).view(out._array.dtype).reshape(out._array.shape)
 
     def reduce_scatter(self, out, ins, op):
         self._check(out, "reduce_scatter")
@@ -210,11 +210,11 @@ class NativeGroup:
             self.native.reduce_scatter(x, [self._native(i) for i in ins], self._name(op, out), self.group)
             self._back(out, x)
             return
-        whole = np.concatenate([i._a.reshape(-1) for i in ins])
+        whole = np.concatenate([i._array.reshape(-1) for i in ins])
         x = from_contiguous(whole)
         self.native.all_reduce(x, self._name(op, out), self.group)
-        at = sum(i._a.size for i in ins[:self.me])
-        out._a[...] = MSTensor.asnumpy(x)[at:at + out._a.size].reshape(out._a.shape)
+        at = sum(i._array.size for i in ins[:self.me])
+        out._array[...] = MSTensor.asnumpy(x)[at:at + out._array.size].reshape(out._array.shape)
 
     def reduce_scatter_single(self, out, t, op):
         self._check(out, "reduce_scatter_tensor")
@@ -223,16 +223,16 @@ class NativeGroup:
             self.native.reduce_scatter_tensor(_line(x), _line(self._native(t)), self._name(op, out), self.group)
             self._back(out, x)
             return
-        x = from_contiguous(t._a.reshape(-1).copy())
+        x = from_contiguous(t._array.reshape(-1).copy())
         self.native.all_reduce(x, self._name(op, out), self.group)
-        out._a[...] = MSTensor.asnumpy(x).reshape(self.size, -1)[self.me].reshape(out._a.shape)
+        out._array[...] = MSTensor.asnumpy(x).reshape(self.size, -1)[self.me].reshape(out._array.shape)
 
     def gather(self, t, outs, root):
         if self._nothing(t):
             return
         xs = [self._native(o, move=True) for o in outs]
         if self.me != root and self.on_cpu:
-            xs = [from_contiguous(np.empty(t._a.nbytes, np.int8)) for _ in self.ranks]
+            xs = [from_contiguous(np.empty(t._array.nbytes, np.int8)) for _ in self.ranks]
         self.native.gather(self._native(t, move=True), xs, self.ranks[root], self.group)
         for o, x in zip(outs, xs):
             self._back(o, x)
@@ -243,7 +243,7 @@ class NativeGroup:
         x = self._native(t, move=True)
         xs = [self._native(i, move=True) for i in ins]
         if self.me != root and self.on_cpu:
-            xs = [from_contiguous(np.empty(t._a.nbytes, np.int8)) for _ in self.ranks]
+            xs = [from_contiguous(np.empty(t._array.nbytes, np.int8)) for _ in self.ranks]
         self.native.scatter(x, xs, self.ranks[root], self.group)
         self._back(t, x)
 
@@ -256,18 +256,18 @@ class NativeGroup:
             return
         # One message per pair and direction; the lower rank of a pair sends first, which prevents a
         # deadlock.
-        outs[self.me]._a[...] = ins[self.me]._a
+        outs[self.me]._array[...] = ins[self.me]._array
         for other in range(self.size):
             steps = [self.send, self.recv] if self.me < other else [self.recv, self.send]
             if other != self.me:
                 for step in steps:
                     t = ins[other] if step == self.send else outs[other]
-                    if t._a.size:
+                    if t._array.size:
                         step(t, other, 0)
 
     def all_to_all_single(self, out, t, out_rows, in_rows):
         """Sends rows of a contiguous tensor to each rank; on accelerators only."""
-        self.native.all_to_all_single(out._h, t._h, list(out_rows), list(in_rows), self.group)
+        self.native.all_to_all_single(out._handle, t._handle, list(out_rows), list(in_rows), self.group)
 
     def send(self, t, to, tag):
         if not self._nothing(t):
@@ -312,4 +312,4 @@ def reached(event):
 def wait():
     """Blocks until the device has finished all submitted work; RuntimeError if that failed."""
     if target() != "CPU":
-        faults.wait()
+        errors.wait()

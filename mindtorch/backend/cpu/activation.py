@@ -5,7 +5,7 @@ arithmetic pass takes 10-15 us.
 """
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, onednn_pass, rng
+from mindtorch.backend.cpu import kernel, onednn_eltwise, random
 from mindtorch.backend.cpu.heavy import (F32, F64, gelu, gelu_grad, log_softmax, log_softmax_grad, negative_part, relu, sigmoid, softmax, softmax_grad,
                                          vector, zeros_row)
 from mindtorch.backend.cpu._numpy_private import SILENT, maximum
@@ -101,7 +101,7 @@ kernel("negative_part", negative_part)
 
 @kernel("rrelu_noise")
 def _rrelu_noise(x, *, low, high, generator):
-    return rng.rrelu_noise(x, low, high, generator)
+    return random.rrelu_noise(x, low, high, generator)
 
 
 @kernel("negative_part_backward")
@@ -210,7 +210,7 @@ def _hardsigmoid(x):
 @kernel("hardsigmoid")
 @looped("hardsigmoid")
 def hardsigmoid(x):
-    return onednn_pass.eltwise("hardsigmoid", x, backup=_hardsigmoid) if onednn_pass.fits(x) else _hardsigmoid(x)
+    return onednn_eltwise.eltwise("hardsigmoid", x, backup=_hardsigmoid) if onednn_eltwise.fits(x) else _hardsigmoid(x)
 
 
 @quiet
@@ -227,7 +227,7 @@ def _hardsigmoid_grad(g, x):
 @kernel("hardsigmoid_backward")
 @looped("hardsigmoid_backward")
 def hardsigmoid_grad(g, x):
-    return onednn_pass.eltwise("hardsigmoid", g, x, backup=_hardsigmoid_grad) if onednn_pass.fits(g, x) else _hardsigmoid_grad(g, x)
+    return onednn_eltwise.eltwise("hardsigmoid", g, x, backup=_hardsigmoid_grad) if onednn_eltwise.fits(g, x) else _hardsigmoid_grad(g, x)
 
 
 @quiet
@@ -242,7 +242,7 @@ def _hardswish(x):
 @kernel("hardswish")
 @looped("hardswish")
 def hardswish(x):
-    return onednn_pass.eltwise("hardswish", x) if onednn_pass.fits(x) else _hardswish(x)
+    return onednn_eltwise.eltwise("hardswish", x) if onednn_eltwise.fits(x) else _hardswish(x)
 
 
 @quiet
@@ -268,7 +268,7 @@ def _hardswish_grad(g, x):
 @kernel("hardswish_backward")
 @looped("hardswish_backward")
 def hardswish_grad(g, x):
-    return onednn_pass.eltwise("hardswish", g, x, backup=_hardswish_grad) if onednn_pass.fits(g, x) else _hardswish_grad(g, x)
+    return onednn_eltwise.eltwise("hardswish", g, x, backup=_hardswish_grad) if onednn_eltwise.fits(g, x) else _hardswish_grad(g, x)
 
 
 # ------------------------------------------------------------------ exponential
@@ -336,7 +336,7 @@ def _silu(x):
 @looped("silu")
 def silu(x):
     """Computes x / (1 + exp(-x))."""
-    return onednn_pass.eltwise("swish", x) if onednn_pass.fits(x) else _silu(x)
+    return onednn_eltwise.eltwise("swish", x) if onednn_eltwise.fits(x) else _silu(x)
 
 
 @quiet
@@ -359,7 +359,7 @@ def _silu_grad(g, x):
 @looped("silu_backward")
 def silu_grad(g, x):
     """Computes g * s * (1 + x * (1 - s)), where s is the sigmoid of x."""
-    return onednn_pass.eltwise("swish", g, x) if onednn_pass.fits(g, x) else _silu_grad(g, x)
+    return onednn_eltwise.eltwise("swish", g, x) if onednn_eltwise.fits(g, x) else _silu_grad(g, x)
 
 
 def _mish_parts(x):
@@ -462,7 +462,7 @@ def logsigmoid_grad(g, x):
     return np.divide(g, r, out=r)
 
 
-_glu, _glu_slope = Loop("glu"), Loop("glu_slope")
+_glu, _glu_elementwise_backward = Loop("glu"), Loop("glu_elementwise_backward")
 
 
 def _halves(x, dim):
@@ -480,7 +480,7 @@ def _glu_grad_in_c(g, x, *, dim):
     a, b = _halves(x, dim)
     out = np.empty(x.shape, x.dtype)
     ga, gb = _halves(out, dim)
-    return None if g.dtype != x.dtype or _glu(g, b, out=ga) is None or _glu_slope(g, a, b, out=gb) is None else out
+    return None if g.dtype != x.dtype or _glu(g, b, out=ga) is None or _glu_elementwise_backward(g, a, b, out=gb) is None else out
 
 
 @kernel("glu")
@@ -525,7 +525,7 @@ def prelu(x, w):
     return r + relu(x)
 
 
-_prelu_in, _prelu_slope = Loop("prelu_backward"), Loop("prelu_slope")
+_prelu_in, _prelu_weight_backward = Loop("prelu_backward"), Loop("prelu_weight_backward")
 
 
 @kernel("prelu_kernel_backward")
@@ -542,7 +542,7 @@ def prelu_grad(g, x, w, *, needs):
             below = np.logical_not(x > 0)
             gx = np.where(below, g * w, g)
     if needs[1]:
-        gw = _prelu_slope(g, x) if g.dtype == x.dtype else None
+        gw = _prelu_weight_backward(g, x) if g.dtype == x.dtype else None
         if gw is None:
             below = np.logical_not(x > 0) if below is None else below
             gw = np.where(below, g * x, g.dtype.type(0))

@@ -4,7 +4,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu import _numpy_private, kernel
-from mindtorch.backend.cpu.half import alone, narrow, widen
+from mindtorch.backend.cpu.half import alone, downcast, upcast
 from mindtorch.backend.cpu.host import constant, quiet
 from mindtorch.backend.cpu.pointwise import (EXPRESSIONS, HALF, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary)
 from mindtorch.backend.native import pool
@@ -24,7 +24,7 @@ _plus = Loop("add_scaled")
 @functools.lru_cache(1 << 10)
 @quiet
 def _rounded(value, dtype):
-    return widen(narrow(np.full(1, value, _F32), dtype)).item()
+    return upcast(downcast(np.full(1, value, _F32), dtype)).item()
 
 
 def _whole(a, b):
@@ -41,13 +41,13 @@ def _sum_in_half(a, b, p, dtype, out):
     ends = []
     for cut in alone(n, *[w for w in (x, y) if w.ndim]):
         u, v = [w[..., cut] if w.ndim and w.shape[-1] == n else w for w in (x, y)]
-        u, v = [widen(w) if w.dtype != _F32 else w for w in (u, v)]
-        ends.append((cut, narrow(u + widen(narrow(np.asarray(v * _F32.type(p)), dtype)), dtype)))
+        u, v = [upcast(w) if w.dtype != _F32 else w for w in (u, v)]
+        ends.append((cut, downcast(u + upcast(downcast(np.asarray(v * _F32.type(p)), dtype)), dtype)))
     r = _plus(a, b, numbers=(p, 0.0, 0.0), out=out)
     if r is None:
         if out is not None:
             return None
-        r = narrow((widen(a) if a.dtype != _F32 else a) + (widen(b) if b.dtype != _F32 else b) * _F32.type(p), dtype)
+        r = downcast((upcast(a) if a.dtype != _F32 else a) + (upcast(b) if b.dtype != _F32 else b) * _F32.type(p), dtype)
     if ends:
         flat = r.reshape(-1) if x.ndim < 2 and y.ndim < 2 else r
         for cut, end in ends:
@@ -113,9 +113,9 @@ def _in_steps(first, then, exact=lambda b: False):
             d = a.dtype if a.itemsize == 2 else b.dtype
             if d.kind not in "fV":
                 return None
-            x, y = [widen(v) if v.dtype != _F32 else v for v in (a, b)]
+            x, y = [upcast(v) if v.dtype != _F32 else v for v in (a, b)]
             r = np.asarray(first(x, y))
-            return narrow(np.asarray(then(x, y, r if exact(b) else widen(narrow(r, d)))), d)
+            return downcast(np.asarray(then(x, y, r if exact(b) else upcast(downcast(r, d)))), d)
         HALF[fn] = in_half
         return fn
     return deco
@@ -143,7 +143,7 @@ def _div_floor(a, b):
 
 def _step(ufunc, d):
     """Wraps a ufunc over float32 arrays so that its result is rounded to half precision `d`."""
-    return lambda *xs: widen(narrow(np.asarray(ufunc(*xs), _F32), d))
+    return lambda *xs: upcast(downcast(np.asarray(ufunc(*xs), _F32), d))
 
 
 @quiet
@@ -155,7 +155,7 @@ def _floored_half(a, b):
     d = a.dtype
     if d.itemsize != 2 or d.kind not in "fV" or not b.ndim:
         return _floored_in_c(a, b)
-    a, b = np.broadcast_arrays(widen(a), widen(b))
+    a, b = np.broadcast_arrays(upcast(a), upcast(b))
     less, over = _step(np.subtract, d), _step(np.true_divide, d)
     rest = np.fmod(a, b)
     q = over(less(a, rest), b)
@@ -163,7 +163,7 @@ def _floored_half(a, b):
     down = np.floor(q)
     down += q - down > 0.5
     whole = over(a, b)
-    return narrow(np.where(b == 0, whole, np.where(q == 0, np.copysign(np.float32(0), whole), down)), d)
+    return downcast(np.where(b == 0, whole, np.where(q == 0, np.copysign(np.float32(0), whole), down)), d)
 
 
 _floored_in_c, HALF[_div_floor] = HALF[_div_floor], _floored_half
@@ -251,12 +251,12 @@ def _pow_in_half(fn):
             return None
         if p == 3 and d.kind == "V":
             return _product(_product(a, a), a)
-        x = widen(a)
+        x = upcast(a)
         if d.kind == "f":
-            return narrow(_in_c_or_numpy(x, _rounded(p, d)), d)
+            return downcast(_in_c_or_numpy(x, _rounded(p, d)), d)
         if p == -2:
-            return narrow(np.reciprocal(widen(_product(a, a))), d)
-        return narrow(fn(x, p=p if p in _EVERYDAY else _rounded(p, d)), d)
+            return downcast(np.reciprocal(upcast(_product(a, a))), d)
+        return downcast(fn(x, p=p if p in _EVERYDAY else _rounded(p, d)), d)
     HALF[fn] = in_half
     return fn
 
@@ -266,7 +266,7 @@ _pow_in_c, _times = Loop("pow_number"), Loop("mul")
 
 def _product(a, b):
     r = _times(a, b)
-    return narrow(widen(a) * widen(b), a.dtype) if r is None else r
+    return downcast(upcast(a) * upcast(b), a.dtype) if r is None else r
 
 
 def _in_c_or_numpy(x, p):
@@ -428,7 +428,7 @@ def _xlogy(a, b):
     return _times_log(a, b, np.log(b))
 
 
-@kernel("xlogy_has_slope")
+@kernel("xlogy_is_differentiable")
 @elementwise
-def _xlogy_has_slope(a, b):
+def _xlogy_is_differentiable(a, b):
     return ~((a == 0) & (b <= 0))

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.heavy import row_dot, row_sum, rows
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.product import blas_ready, product
-from mindtorch.backend.cpu.rng import bernoulli_mask
+from mindtorch.backend.cpu.blas import blas_ready, product
+from mindtorch.backend.cpu.random import bernoulli_mask
 
 _triangles: dict[Any, Any] = {}
 
@@ -107,8 +107,8 @@ def attention(q, k, v, bias, *, causal, scale, keep, generator):
 @quiet
 def _by_products(q, k, v, bias, *, causal, scale, keep, generator):
     if q.itemsize == 2:
-        y, *held = attention(widen(q), widen(k), widen(v), bias, causal=causal, scale=scale, keep=keep, generator=generator)
-        return narrow(y, q.dtype), *held
+        y, *held = attention(upcast(q), upcast(k), upcast(v), bias, causal=causal, scale=scale, keep=keep, generator=generator)
+        return downcast(y, q.dtype), *held
     s = product(q, k.swapaxes(-1, -2))
     s *= s.dtype.type(scale)
     if bias is not None:
@@ -117,7 +117,7 @@ def _by_products(q, k, v, bias, *, causal, scale, keep, generator):
             bias = np.zeros(bias.shape, q.dtype)
             bias[out] = -np.inf
         else:
-            bias = (widen(bias) if bias.itemsize == 2 else bias).astype(q.dtype, copy=False)
+            bias = (upcast(bias) if bias.itemsize == 2 else bias).astype(q.dtype, copy=False)
         shape = np.broadcast_shapes(s.shape, bias.shape)
         if shape != s.shape:
             s = np.broadcast_to(s, shape).copy()

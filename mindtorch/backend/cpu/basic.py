@@ -5,10 +5,10 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.copies import copy_c, duplicate, store, zeros
-from mindtorch.backend.cpu.half import cast, narrow, widen
+from mindtorch.backend.cpu.half import cast, downcast, upcast
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, HALF, binary, by_bits, masked, plain, unary
-from mindtorch.backend.cpu.reduce import total
+from mindtorch.backend.cpu.sum import total
 from mindtorch.backend.mindspore.private import bfloat16_np
 
 _F16, _F32 = np.dtype(np.float16), np.dtype(np.float32)
@@ -21,15 +21,15 @@ def cast_array(a, dtype):
     if a.dtype == dtype:
         return copy_c(a)
     if dtype == _F32 and a.dtype in (_F16, bfloat16_np):
-        return widen(a)
+        return upcast(a)
     if a.dtype.kind == "V":
-        a = widen(a)
+        a = upcast(a)
     if a.dtype.kind == "c" and dtype.kind not in "cb":
         a = a.real
     if dtype == bfloat16_np:
-        return narrow(a.astype(_F32, copy=False), dtype)
+        return downcast(a.astype(_F32, copy=False), dtype)
     if dtype == _F16 and a.dtype == _F32:
-        return narrow(a, dtype)
+        return downcast(a, dtype)
     if a.dtype.kind == "f" and dtype.kind == "u" and dtype.itemsize < 8:
         # In C the conversion of negative floats to unsigned integers is undefined; PyTorch wraps
         # through the signed type.
@@ -72,10 +72,10 @@ def _detach_copy(a):
 
 
 @kernel("new_full")
-def _new_full(a, *, size, value, stype):
+def _new_full(a, *, size, value, np_dtype):
     if not value:
-        return zeros(size, stype)
-    return np.full(size, value, stype) if stype.kind != "V" else np.full(size, value, np.float32).astype(stype)
+        return zeros(size, np_dtype)
+    return np.full(size, value, np_dtype) if np_dtype.kind != "V" else np.full(size, value, np.float32).astype(np_dtype)
 
 
 @kernel("mean_elements sum_elements")
@@ -92,7 +92,7 @@ def _spread(g, *, shape, mean):
     return np.full(shape, g / max(math.prod(shape), 1) if mean else g, g.dtype)
 
 
-@kernel("keep")
+@kernel("mask_grad")
 def _keep(g, mask):
     return masked(g, mask)
 
@@ -112,7 +112,7 @@ for _name, _ufunc in (("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), (
     kernel(_name, binary(_ufunc))
 kernel("logical_not", unary(np.logical_not))
 
-# In-place kernels, used where no gradient is recorded (`core/table.py`).
+# In-place kernels, used where no gradient is recorded (`core/op_registry.py`).
 kernel("add_", np.add)
 kernel("sub_", np.subtract)
 kernel("mul_", np.multiply)

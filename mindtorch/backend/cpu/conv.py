@@ -27,12 +27,12 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, large, onednn, onednn_team, threads
+from mindtorch.backend.cpu import kernel, large, onednn, onednn_parallel, threads
 from mindtorch.backend.cpu._numpy_private import SILENT, add
 from mindtorch.backend.cpu.copies import channels_last, empty_like_one
 from mindtorch.backend.cpu.heavy import F32, F64, channel_sums, column_sum
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.product import product
+from mindtorch.backend.cpu.blas import product
 from mindtorch.backend.sizes import out_size
 
 # elements unfolded at a time per thread: 1 MB (half or twice that is 2 to 10% slower)
@@ -409,7 +409,7 @@ def _team(kind, x, w, b, y, count, each, channels, work, geometry):
             else:
                 out.append([(at, whole, at, whole) for at in _blocks(start, stop, x, y)])
         return out
-    return onednn_team.run(kind, x, w, y, b, (k, channels), pieces, geometry)
+    return onednn_parallel.run(kind, x, w, y, b, (k, channels), pieces, geometry)
 
 
 def _onednn(x, w, b, y, **geometry):

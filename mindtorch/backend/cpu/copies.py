@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu import large, threads
-from mindtorch.backend.interface import Array, Kernel, Sizes, Stype
+from mindtorch.backend.interface import Array, Kernel, Sizes, NpDtype
 
 _LARGE = 1 << 10  # elements from which a call of C pays off
 _CROSSING = 1 << 13  # elements from which operands are brought into the same memory order
@@ -87,7 +87,7 @@ def duplicate(a: Array) -> Array:
     return a.copy(order="K")
 
 
-def zeros(shape: Sizes, dtype: Stype) -> Array:
+def zeros(shape: Sizes, dtype: NpDtype) -> Array:
     """Returns np.zeros(shape, dtype). Threads share the filling of medium-sized arrays."""
     n = dtype.itemsize
     for s in shape:

@@ -18,35 +18,35 @@ _F16, _F32, _F64, _I64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np
 
 # ------------------------------------------------------------------ filled arrays
 @kernel("empty")
-def _empty(size, stride, stype, device):
-    return np.empty(size, stype) if stride is None else empty(size, stype, stride)
+def _empty(size, stride, np_dtype, device):
+    return np.empty(size, np_dtype) if stride is None else empty(size, np_dtype, stride)
 
 
 @kernel("empty_strided")
-def _empty_strided(size, stride, span, stype, device):
+def _empty_strided(size, stride, span, np_dtype, device):
     """Returns an array with any strides on `span` elements of memory."""
     if not span:
-        return np.empty(size, stype)
-    k = stype.itemsize
-    return noted(np.ndarray(size, stype, np.empty(span, stype), 0, [s * k for s in stride]))
+        return np.empty(size, np_dtype)
+    k = np_dtype.itemsize
+    return noted(np.ndarray(size, np_dtype, np.empty(span, np_dtype), 0, [s * k for s in stride]))
 
 
 @kernel("zeros")
-def _zeros(size, stride, stype, device):
+def _zeros(size, stride, np_dtype, device):
     if stride is None:
-        return zeros(size, stype)
-    r = empty(size, stype, stride)
-    fill(r, np.zeros((), stype))
+        return zeros(size, np_dtype)
+    r = empty(size, np_dtype, stride)
+    fill(r, np.zeros((), np_dtype))
     return r
 
 
 @kernel("full")
-def _full(size, stride, value, stype, device):
-    r = np.empty(size, stype) if stride is None else empty(size, stype, stride)
-    if r.nbytes < MANY and stype.kind != "V":
+def _full(size, stride, value, np_dtype, device):
+    r = np.empty(size, np_dtype) if stride is None else empty(size, np_dtype, stride)
+    if r.nbytes < MANY and np_dtype.kind != "V":
         r.fill(value)
     else:
-        fill(r, np.array(value, stype) if stype.kind != "V" else np.array(value, _F32).astype(stype))
+        fill(r, np.array(value, np_dtype) if np_dtype.kind != "V" else np.array(value, _F32).astype(np_dtype))
     return r
 
 
@@ -86,20 +86,20 @@ def convert(a, d):
 
 # ------------------------------------------------------------------ ranges
 @kernel("arange")
-def _arange(start, step, steps, stype, device):
+def _arange(start, step, steps, np_dtype, device):
     """Computes start + step * i, rounded like PyTorch's vectorized loop."""
-    if stype is _I64 and step == 1:
+    if np_dtype is _I64 and step == 1:
         return np.arange(start, start + steps)
-    if stype.kind in "iu":
-        return np.arange(steps, dtype=_I64).__mul__(int(step)).__add__(int(start)).astype(stype)
+    if np_dtype.kind in "iu":
+        return np.arange(steps, dtype=_I64).__mul__(int(step)).__add__(int(start)).astype(np_dtype)
     i = np.arange(steps, dtype=_F64)
-    k = {4: 8, 2: 16}.get(stype.itemsize, steps + 1)
+    k = {4: 8, 2: 16}.get(np_dtype.itemsize, steps + 1)
     # PyTorch processes vector registers in pairs. The first value of each register is rounded to
     # the dtype, and the others are computed from it.
     m = steps // (2 * k) * 2 * k
-    first = convert(start + step * i[:m:k], stype).astype(_F64)
+    first = convert(start + step * i[:m:k], np_dtype).astype(_F64)
     head = (first[:, None] + step * i[:k]).reshape(-1) if m else i[:0]
-    return convert(np.concatenate((head, start + step * i[m:])), stype)
+    return convert(np.concatenate((head, start + step * i[m:])), np_dtype)
 
 
 def _even(start, end, steps, d):
@@ -135,26 +135,26 @@ def _even_low(start, end, steps, d):
     return np.concatenate((rounded(start + rounded(step * i[:half])), rounded(end - rounded(step * (steps - 1 - i[half:])))))
 
 
-def _settled(a, stype):
-    return a.astype(_I64).astype(stype) if stype.kind in "iu" else convert(a, stype)
+def _settled(a, np_dtype):
+    return a.astype(_I64).astype(np_dtype) if np_dtype.kind in "iu" else convert(a, np_dtype)
 
 
 @kernel("linspace")
 @quiet
-def _linspace(start, end, steps, stype, device):
-    return _settled(np.empty(0, stype) if not steps else _even(start, end, steps, stype), stype)
+def _linspace(start, end, steps, np_dtype, device):
+    return _settled(np.empty(0, np_dtype) if not steps else _even(start, end, steps, np_dtype), np_dtype)
 
 
 @kernel("logspace")
 @quiet
-def _logspace(start, end, steps, base, stype, device):
-    wide = np.dtype(np.complex128) if stype.kind == "c" else _F64
-    return _settled(np.empty(0, stype) if not steps else np.power(np.array(base, wide), _even(start, end, steps, wide)), stype)
+def _logspace(start, end, steps, base, np_dtype, device):
+    wide = np.dtype(np.complex128) if np_dtype.kind == "c" else _F64
+    return _settled(np.empty(0, np_dtype) if not steps else np.power(np.array(base, wide), _even(start, end, steps, wide)), np_dtype)
 
 
 @kernel("eye")
-def _eye(n, m, stype, device):
-    return np.eye(n, m, dtype=_F32).astype(stype) if stype == bfloat16_np else np.eye(n, m, dtype=stype)
+def _eye(n, m, np_dtype, device):
+    return np.eye(n, m, dtype=_F32).astype(np_dtype) if np_dtype == bfloat16_np else np.eye(n, m, dtype=np_dtype)
 
 
 # ------------------------------------------------------------------ complex numbers from parts

@@ -7,8 +7,8 @@ from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.heavy import relu
 from mindtorch.backend.cpu.pointwise import binary, fill_where, unary
-from mindtorch.backend.cpu.product import product
-from mindtorch.backend.cpu.reduce import sums
+from mindtorch.backend.cpu.blas import product
+from mindtorch.backend.cpu.sum import sums
 from mindtorch.backend.native import pool
 
 _sqrt, _over, _same = unary(np.sqrt, pool.LARGE_FUNCTION), binary(np.true_divide), binary(np.equal)

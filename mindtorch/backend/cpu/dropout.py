@@ -3,7 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.rng import bernoulli_mask
+from mindtorch.backend.cpu.random import bernoulli_mask
 from mindtorch.backend.strides import drawing_order, strides_of
 
 

@@ -48,7 +48,7 @@ def _lookup_grad(g, index, *, padding, by_freq, rows):
 
 
 @kernel("embedding_scale")
-def _scale(index, *, padding, by_freq, rows, stype):
+def _scale(index, *, padding, by_freq, rows, np_dtype):
     """Returns the weight of each looked-up row in the gradient.
 
     It is 0 for the padding index. With `by_freq`, it is 1 / (number of occurrences of the row).
@@ -58,7 +58,7 @@ def _scale(index, *, padding, by_freq, rows, stype):
         scale /= np.bincount(index.reshape(-1), minlength=rows)[index][..., None]
     if padding >= 0:
         scale[index == padding] = 0
-    return scale.astype(stype)
+    return scale.astype(np_dtype)
 
 
 @kernel("places_unlike")

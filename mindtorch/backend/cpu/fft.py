@@ -106,10 +106,10 @@ def _turned(a):
 
 
 @kernel("fft_frequencies")
-def _frequencies(n, d, half, stype, device):
+def _frequencies(n, d, half, np_dtype, device):
     k = np.arange(n // 2 + 1) if half else np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
     with np.errstate(all="ignore"):
-        return cast_array(k * np.divide(1.0, n * d), stype)
+        return cast_array(k * np.divide(1.0, n * d), np_dtype)
 
 
 @kernel("least_magnitude")

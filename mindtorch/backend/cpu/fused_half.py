@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.interface import Array, Stype
+from mindtorch.backend.interface import Array, NpDtype
 
 _F32 = np.dtype(np.float32)
 #: A step over flat float32 arrays: (options, float32 scalars, gradient, parameter, *states) -> new
@@ -65,10 +65,10 @@ def _adam(options: Any, numbers: Any, g: Array, p: Array, m: Array, v: Array, la
 _VECTOR = 16
 
 
-def _adagrad(options: Any, numbers: Any, g: Array, p: Array, total: Array, *, half: Stype) -> Sequence[Array]:
+def _adagrad(options: Any, numbers: Any, g: Array, p: Array, total: Array, *, half: NpDtype) -> Sequence[Array]:
     maximize, decay = options
     whole = p.size - p.size % _VECTOR if half != _F32 else 0
-    in_half = [widen(narrow(np.array([x], _F32), half))[0] if half != _F32 else x for x in numbers]
+    in_half = [upcast(downcast(np.array([x], _F32), half))[0] if half != _F32 else x for x in numbers]
     new = np.empty_like(p), np.empty_like(total)
     for part, (size, _, wd) in ((slice(0, whole), in_half), (slice(whole, None), numbers)):
         d, x = _direction(g[part], p[part], wd, maximize, decay), p[part]
@@ -83,10 +83,10 @@ def _over(step: Step) -> Callable[..., None]:
         *written, grads = columns
         for row, (options, numbers) in enumerate(consts):
             arrays = [column[row] for column in written]
-            wide = [(widen(a) if a.dtype != _F32 else a).reshape(-1) for a in (grads[row], *arrays)]
+            wide = [(upcast(a) if a.dtype != _F32 else a).reshape(-1) for a in (grads[row], *arrays)]
             kept = {"half": arrays[0].dtype} if step is _adagrad else {}
             for a, r in zip(arrays, step(options, [_F32.type(x) for x in numbers], *wide, **kept)):
-                a[...] = (r if a.dtype == _F32 else narrow(r, a.dtype)).reshape(a.shape)
+                a[...] = (r if a.dtype == _F32 else downcast(r, a.dtype)).reshape(a.shape)
     return run
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from mindtorch.backend.cpu import threads
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu.host import address
-from mindtorch.backend.interface import Array, Kernel, Stype
+from mindtorch.backend.interface import Array, Kernel, NpDtype
 from mindtorch.backend.mindspore.private import bfloat16_np
 
 _F32 = np.dtype(np.float32)
@@ -35,7 +35,7 @@ def _in_c(kind, a, dtype):
     return None if lib.mt_cast(kind, address(a), address(r), a.size) else r
 
 
-def widen(a: Array) -> Array:
+def upcast(a: Array) -> Array:
     """Converts a float16 or bfloat16 array to a new float32 array with the same memory order."""
     low = a.dtype == bfloat16_np
     r = _in_c(0 if low else 2, a, _F32)
@@ -48,7 +48,7 @@ def widen(a: Array) -> Array:
     return bits.view(_F32)
 
 
-def narrow(a: Array, dtype: Stype) -> Array:
+def downcast(a: Array, dtype: NpDtype) -> Array:
     """Converts a float32 array to a new float16 or bfloat16 array with the same memory order."""
     r = _in_c(1 if dtype == bfloat16_np else 3, a, dtype)
     return a.astype(dtype) if r is None else r
@@ -60,7 +60,7 @@ _I64 = _PLAIN[np.dtype(np.int64)]
 _SHARED = 1 << 16  # elements from which threads share a cast
 
 
-def cast(a: Array, dtype: Stype) -> Array:
+def cast(a: Array, dtype: NpDtype) -> Array:
     """Returns a.astype(dtype) for NumPy's own dtypes. All threads share large arrays.
 
     On one thread C is only faster with int64. 65536 elements, NumPy vs C: float32 to int64 34 vs 12
@@ -85,7 +85,7 @@ def stepwise(fn: Kernel) -> Kernel:
         d = arrays[0].dtype
         if d.itemsize != 2 or d.kind not in "fV":
             return fn(*arrays, **kw)
-        return narrow(fn(*[widen(a) for a in arrays], **kw), d)
+        return downcast(fn(*[upcast(a) for a in arrays], **kw), d)
     return step
 
 

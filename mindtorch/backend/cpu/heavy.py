@@ -16,12 +16,12 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import large, onednn_pass, threads
+from mindtorch.backend.cpu import large, onednn_eltwise, threads
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu._numpy_private import SILENT, quiet
-from mindtorch.backend.cpu.half import narrow, widen
-from mindtorch.backend.cpu.product import product, product_plus
+from mindtorch.backend.cpu.half import downcast, upcast
+from mindtorch.backend.cpu.blas import product, product_plus
 
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
@@ -175,7 +175,7 @@ def _shifted(a, least):
         y = np.subtract(a, np.array(top, a.dtype))
         # (oneDNN's exponential does not handle nan, but there is none here; it takes half of the
         # time)
-        e = onednn_pass.eltwise("exp", y) if y.size >= large.PIECE and onednn_pass.fits(y) else np.exp(y)
+        e = onednn_eltwise.eltwise("exp", y) if y.size >= large.PIECE and onednn_eltwise.fits(y) else np.exp(y)
         s = e.dot(ones(e.shape[1], e.dtype)) if e.size <= 1 << 13 else row_sum(e)
         if s.item(s.argmin()) >= least:
             return y, e, s
@@ -235,8 +235,8 @@ def softmax(a, *, dim):
         return np.asarray(np.exp(a - a), a.dtype) if a.size else a.copy()
     if a.dtype == F32 and dim in (-1, a.ndim - 1):
         m = rows(np.ascontiguousarray(a))
-        if onednn_pass.rows_fit(m):
-            return onednn_pass.softmax("softmax", m, backup=_softmax_rows).reshape(a.shape)
+        if onednn_eltwise.rows_fit(m):
+            return onednn_eltwise.softmax("softmax", m, backup=_softmax_rows).reshape(a.shape)
         return _softmax_rows(m).reshape(a.shape)
     y = a - a.max(axis=dim, keepdims=True)
     np.exp(y, out=y)
@@ -274,8 +274,8 @@ def softmax_grad(g, y, *, dim):
     """Returns the gradient of softmax, computed from its result y."""
     if g.ndim and dim in (-1, g.ndim - 1) and g.dtype.kind == "f":
         g2, y2 = rows(np.ascontiguousarray(g)), rows(np.ascontiguousarray(y))
-        if onednn_pass.rows_fit(g2, y2):
-            return onednn_pass.softmax("softmax", g2, y2, backup=_softmax_grad_rows).reshape(g.shape)
+        if onednn_eltwise.rows_fit(g2, y2):
+            return onednn_eltwise.softmax("softmax", g2, y2, backup=_softmax_grad_rows).reshape(g.shape)
         return _softmax_grad_rows(g2, y2).reshape(g.shape)
     if not g.ndim:
         return np.asarray((g - g * y) * y, g.dtype)
@@ -291,8 +291,8 @@ def log_softmax_grad(g, y, *, dim):
         return np.asarray(g - np.exp(y) * g, g.dtype)
     if dim in (-1, g.ndim - 1) and g.dtype.kind == "f" and g.flags.c_contiguous and y.flags.c_contiguous and g.dtype == y.dtype:
         g2, y2 = rows(g), rows(y)
-        if onednn_pass.rows_fit(g2, y2):
-            return onednn_pass.softmax("log_softmax", g2, y2, backup=_log_softmax_grad_rows).reshape(g.shape)
+        if onednn_eltwise.rows_fit(g2, y2):
+            return onednn_eltwise.softmax("log_softmax", g2, y2, backup=_log_softmax_grad_rows).reshape(g.shape)
         return _log_softmax_grad_rows(g2, y2).reshape(g.shape)
     r = np.exp(y)
     r *= g.sum(axis=dim, keepdims=True)
@@ -380,14 +380,14 @@ def gelu(x, *, approximate):
 
     Returns (result, values that the gradient needs in at least float32, or None).
     """
-    fits = onednn_pass.fits(x)
+    fits = onednn_eltwise.fits(x)
     if not fits and (r := _loops()[approximate == "tanh"][0](x)) is not None:
         return r, None
     if x.itemsize == 2:
-        r, t = gelu(widen(x), approximate=approximate)
-        return narrow(r, x.dtype), t
+        r, t = gelu(upcast(x), approximate=approximate)
+        return downcast(r, x.dtype), t
     if fits:
-        return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", x), None
+        return onednn_eltwise.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", x), None
     if x.size < large.LEAST or not x.flags.c_contiguous:
         return _gelu(x, approximate)
     r, t = np.empty(x.shape, x.dtype), np.empty(x.shape, x.dtype)
@@ -405,8 +405,8 @@ def gelu(x, *, approximate):
 def gelu_grad(g, x, t, *, approximate):
     """Returns the gradient of gelu."""
     if t is None:
-        if onednn_pass.fits(x):
-            return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", np.ascontiguousarray(g), np.ascontiguousarray(x))
+        if onednn_eltwise.fits(x):
+            return onednn_eltwise.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", np.ascontiguousarray(g), np.ascontiguousarray(x))
         if (r := _loops()[approximate == "tanh"][1](g, x)) is not None:
             return r
         t = _gelu(x, approximate)[1]
@@ -530,7 +530,7 @@ where_positive.pointwise = True     # type: ignore[attr-defined]
 
 def sigmoid(x):
     """Computes 1 / (1 + exp(-x))."""
-    return onednn_pass.eltwise("logistic", x) if onednn_pass.fits(x) else _sigmoid(x)
+    return onednn_eltwise.eltwise("logistic", x) if onednn_eltwise.fits(x) else _sigmoid(x)
 
 
 @quiet

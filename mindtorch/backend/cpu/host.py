@@ -7,7 +7,7 @@ import numpy as np
 
 from mindtorch.backend.cpu._numpy_private import SILENT, byte_bounds, quiet, reads_arrays  # noqa: F401
 from mindtorch.backend.errors import OutOfMemoryError  # noqa: F401
-from mindtorch.backend.interface import Array, Number, Stype
+from mindtorch.backend.interface import Array, Number, NpDtype
 
 
 if reads_arrays():
@@ -26,7 +26,7 @@ else:
 
 
 @quiet
-def constant(value: Number, dtype: Stype) -> Array:
+def constant(value: Number, dtype: NpDtype) -> Array:
     """Returns a 0-dim array of a Python scalar of any magnitude.
 
     Values out of range become inf, or wrap around in an integer dtype of less than 64 bits.

@@ -13,7 +13,7 @@ from mindtorch.backend.cpu.copies import given, own, owning
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 _ALL = slice(None)
-GATHER, PUT, ADD = range(3)  # as in `backend/native/along.py`
+GATHER, PUT, ADD = range(3)  # as in `backend/native/scan_gather.py`
 
 
 def _moved(what, a, i, dim, line):

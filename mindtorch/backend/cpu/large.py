@@ -29,8 +29,8 @@ SOME = 2
 
 @functools.cache
 def along() -> ModuleType:
-    """Returns `backend/native/along.py` (C for ops along an axis), imported at the first use."""
-    from mindtorch.backend.native import along as found
+    """Returns `backend/native/scan_gather.py` (C for ops along an axis), imported at the first use."""
+    from mindtorch.backend.native import scan_gather as found
     return found
 
 

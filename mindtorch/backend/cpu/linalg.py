@@ -121,20 +121,20 @@ def permutation(pivots, m):
 
 
 @kernel("permutation_matrix")
-def permutation_matrix(pivots, *, m, stype, transposed=False):
+def permutation_matrix(pivots, *, m, np_dtype, transposed=False):
     """Returns P with A = P L U, or its transpose."""
     order = permutation(pivots, m)
-    p = np.zeros(order.shape + (m,), stype)
-    np.put_along_axis(p, order[..., None], np.ones((), stype), -1)
+    p = np.zeros(order.shape + (m,), np_dtype)
+    np.put_along_axis(p, order[..., None], np.ones((), np_dtype), -1)
     return p if transposed else np.ascontiguousarray(p.swapaxes(-1, -2))
 
 
 @kernel("lu_unpack_pivots")
-def _unpack_pivots(pivots, *, m, stype):
+def _unpack_pivots(pivots, *, m, np_dtype):
     if pivots.size and (pivots.min() < 1 or pivots.max() > m):
         raise RuntimeError("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you "
                            "properly pass the result of lu_factor?")
-    return permutation_matrix(pivots, m=m, stype=stype)
+    return permutation_matrix(pivots, m=m, np_dtype=np_dtype)
 
 
 @kernel("lu_unpack")
@@ -151,7 +151,7 @@ def unpack(lu):
 @kernel("linalg_lu")
 def _lu(a):
     packed, pivots, _ = lu_factor(a)
-    return (permutation_matrix(pivots, m=a.shape[-2], stype=a.dtype), *unpack(packed))
+    return (permutation_matrix(pivots, m=a.shape[-2], np_dtype=a.dtype), *unpack(packed))
 
 
 @kernel("linalg_lu_solve")

@@ -4,10 +4,10 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import heavy as cpu, kernel, large, threads
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import Loop, bound, write
-from mindtorch.backend.cpu.reduce import whole
+from mindtorch.backend.cpu.sum import whole
 
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
@@ -160,7 +160,7 @@ def cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
 def _cross_entropy(x, target, weight, ignore_index, smoothing, reduction):
     low = x.dtype if x.itemsize == 2 else None
     if low is not None:
-        x, weight = widen(x), None if weight is None else widen(weight)
+        x, weight = upcast(x), None if weight is None else upcast(weight)
     x = np.ascontiguousarray(x)
     n = x.shape[0]
     t, w, mask = _samples(target, weight, x.shape[1], ignore_index, x.dtype)
@@ -201,7 +201,7 @@ def _cross_entropy(x, target, weight, ignore_index, smoothing, reduction):
             total = _total(t, w)
             r = r / x.dtype.type(total) if total else x.dtype.type(np.nan)
         v = np.asarray(r, x.dtype)
-    return v if low is None else narrow(v, low), e, s, w
+    return v if low is None else downcast(v, low), e, s, w
 
 
 @kernel("cross_entropy_backward")
@@ -211,7 +211,7 @@ def cross_entropy_grad(g, target, weight, e, s, w, *, ignore_index, smoothing, r
     themselves."""
     low = g.dtype if g.itemsize == 2 else None
     if low is not None:
-        g, weight = widen(g), None if weight is None else widen(weight)
+        g, weight = upcast(g), None if weight is None else upcast(weight)
     t, mask = _again(target, w, ignore_index)
     d = e.dtype.type
     n, c = e.shape
@@ -224,7 +224,7 @@ def cross_entropy_grad(g, target, weight, e, s, w, *, ignore_index, smoothing, r
     a = np.broadcast_to(a, (n,)).astype(e.dtype)
     if not smoothing:
         if e.size >= large.SOME and (r := large.rows().cross_back(e, t, a / s, a)) is not None:
-            return r if low is None else narrow(r, low)
+            return r if low is None else downcast(r, low)
         by = (a / s)[:, None]
         if e.size >= large.LEAST:
             r = np.empty(e.shape, e.dtype)
@@ -232,7 +232,7 @@ def cross_entropy_grad(g, target, weight, e, s, w, *, ignore_index, smoothing, r
         else:
             r = e * by
         r[np.arange(n), t] -= a
-        return r if low is None else narrow(r, low)
+        return r if low is None else downcast(r, low)
     b = g if w is None else g * (w if weight is None else mask)
     if reduction == "mean":
         b = b / d(total) if total else b * d(0)
@@ -242,7 +242,7 @@ def cross_entropy_grad(g, target, weight, e, s, w, *, ignore_index, smoothing, r
     r = e * ((a + b * whole) / s)[:, None]
     r -= b[:, None] * (d(1) if weight is None else weight)
     r[np.arange(n), t] -= a
-    return r if low is None else narrow(r, low)
+    return r if low is None else downcast(r, low)
 
 
 # ------------------------------------------------------------------ CTC
@@ -413,8 +413,8 @@ def smooth_l1(x, t, beta):
     return d
 
 
-@_in_one_pass("smooth_l1_slope")
-def smooth_l1_slope(x, t, beta):
+@_in_one_pass("smooth_l1_elementwise_backward")
+def smooth_l1_elementwise_backward(x, t, beta):
     d = x - t
     d *= x.dtype.type(1 / beta)
     return _clip(d, 1)
@@ -429,8 +429,8 @@ def huber(x, t, delta):
     return d
 
 
-@_in_one_pass("huber_slope")
-def huber_slope(x, t, delta):
+@_in_one_pass("huber_elementwise_backward")
+def huber_elementwise_backward(x, t, delta):
     d = x - t
     return _clip(d, delta)
 
@@ -442,8 +442,8 @@ def mse(x, t, _):
     return d
 
 
-@_in_one_pass("mse_slope")
-def mse_slope(x, t, _):
+@_in_one_pass("mse_elementwise_backward")
+def mse_elementwise_backward(x, t, _):
     d = x - t
     d *= x.dtype.type(2)
     return d
@@ -455,8 +455,8 @@ def l1(x, t, _):
     return np.abs(d) if d.dtype.kind == "c" else np.abs(d, out=d)
 
 
-@_in_one_pass("l1_slope")
-def l1_slope(x, t, _):
+@_in_one_pass("l1_elementwise_backward")
+def l1_elementwise_backward(x, t, _):
     """Returns the sign of x - t, and 0 for nan, like PyTorch.
 
     The difference of two masks takes 0.3 ms for 1e6 elements; np.sign branches on every element and
@@ -481,8 +481,8 @@ def bce(x, t, _):
     return np.negative(a, out=a)
 
 
-@_in_one_pass("bce_slope")
-def bce_slope(x, t, _):
+@_in_one_pass("bce_elementwise_backward")
+def bce_elementwise_backward(x, t, _):
     d = x.dtype.type
     v = (d(1) - x) * x
     np.maximum(v, d(1e-12), out=v)
@@ -491,7 +491,7 @@ def bce_slope(x, t, _):
     return r
 
 
-def bce_target_slope(x, t, _):
+def bce_target_backward(x, t, _):
     # The limits of the loss do not apply to its derivative.
     r = np.log1p(-x)
     r -= np.log(x)
@@ -512,14 +512,14 @@ def bce_logits(x, t, _):
     return (x.dtype.type(1) - t) * x + r
 
 
-@_in_one_pass("bce_logits_slope")
-def bce_logits_slope(x, t, _):
+@_in_one_pass("bce_logits_elementwise_backward")
+def bce_logits_elementwise_backward(x, t, _):
     r = cpu.sigmoid(x)
     r -= t
     return r
 
 
-def bce_logits_target_slope(x, t, _):
+def bce_logits_target_backward(x, t, _):
     return np.negative(x) if t.shape == x.shape else np.broadcast_to(-x, np.broadcast_shapes(x.shape, t.shape)).copy()
 
 
@@ -588,11 +588,11 @@ def slope_in_pieces(slope, x, t, param, scale):
 
 
 # ------------------------------------------------------------------ pointwise losses as one kernel
-def _pair(name, value, slope, target_slope=None, check=None):
+def _pair(name, value, slope, target_backward=None, check=None):
     """Registers the kernels of a loss of two arrays and of its gradients, from its value and
     derivatives.
 
-    Without `target_slope` the loss depends on the difference only. check(x) raises for invalid
+    Without `target_backward` the loss depends on the difference only. check(x) raises for invalid
     values.
     """
     def forward(x, target, *, reduction, param):
@@ -610,18 +610,18 @@ def _pair(name, value, slope, target_slope=None, check=None):
             n = math.prod(np.broadcast_shapes(x.shape, t.shape))
             scale = g * g.dtype.type(1 / n if n else math.nan)
         if in_pieces(x, t):
-            if needs[0] or target_slope is None:
+            if needs[0] or target_backward is None:
                 gx = slope_in_pieces(slope, x, t, param, scale)
-            if needs[1] and target_slope is not None:
-                gt = slope_in_pieces(target_slope, x, t, param, scale)
-        elif needs[0] or target_slope is None:
+            if needs[1] and target_backward is not None:
+                gt = slope_in_pieces(target_backward, x, t, param, scale)
+        elif needs[0] or target_backward is None:
             gx = _atleast(slope, x, t, param)
             gx *= scale
         if needs[1]:
-            if target_slope is None:
+            if target_backward is None:
                 gt = np.negative(gx)
             elif gt is None:
-                gt = _atleast(target_slope, x, t, param)
+                gt = _atleast(target_backward, x, t, param)
                 gt *= scale
         return gx if needs[0] else None, gt
     kernel(name, quiet(forward))
@@ -641,12 +641,12 @@ def _probabilities(x):
             raise RuntimeError("all elements of input should be between 0 and 1")
 
 
-_pair("mse_loss", mse, mse_slope)
-_pair("l1_loss", l1, l1_slope)
-_pair("smooth_l1_loss", smooth_l1, smooth_l1_slope)
-_pair("huber_loss", huber, huber_slope)
-_pair("binary_cross_entropy", bce, bce_slope, bce_target_slope, _probabilities)
-_pair("binary_cross_entropy_with_logits", bce_logits, bce_logits_slope, bce_logits_target_slope)
+_pair("mse_loss", mse, mse_elementwise_backward)
+_pair("l1_loss", l1, l1_elementwise_backward)
+_pair("smooth_l1_loss", smooth_l1, smooth_l1_elementwise_backward)
+_pair("huber_loss", huber, huber_elementwise_backward)
+_pair("binary_cross_entropy", bce, bce_elementwise_backward, bce_target_backward, _probabilities)
+_pair("binary_cross_entropy_with_logits", bce_logits, bce_logits_elementwise_backward, bce_logits_target_backward)
 
 
 # ------------------------------------------------------------------ helpers of other losses

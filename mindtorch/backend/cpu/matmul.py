@@ -8,7 +8,7 @@ import numpy as np
 from mindtorch.backend.cpu import heavy, kernel, threads
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import LOOPS
-from mindtorch.backend.cpu.product import by_vector, product
+from mindtorch.backend.cpu.blas import by_vector, product
 
 _MANY = 1 << 13  # elements of an outer product from which C is faster
 

@@ -5,8 +5,8 @@ import numpy as np
 
 from mindtorch.backend.cpu.copies import copy_c, store
 from mindtorch.backend.cpu.host import address
-from mindtorch.backend.device import Opaque, stretch
-from mindtorch.backend.interface import Array, Sizes, Strides, Stype
+from mindtorch.backend.device import GeometryArray, address_range
+from mindtorch.backend.interface import Array, Sizes, Strides, NpDtype
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.backend.strides import check_rank, empty, format_strides, like_strides, strides_of
 
@@ -15,16 +15,16 @@ _ndarray = np.ndarray
 
 def root(a: Array) -> Array:
     """Returns the array that owns the memory of `a` (its storage)."""
-    if a.__class__ is Opaque:
-        return stretch(a)
+    if a.__class__ is GeometryArray:
+        return address_range(a)
     while a.base.__class__ is _ndarray:
         a = a.base
-    return a if a.base.__class__ is not Opaque else stretch(a.base)
+    return a if a.base.__class__ is not GeometryArray else address_range(a.base)
 
 
 def flat_bytes(r: Array) -> Array:
     """Returns a storage's memory as a one-dimensional array of bytes that shares it."""
-    if r.__class__ is Opaque:
+    if r.__class__ is GeometryArray:
         r = _ndarray.view(r, _ndarray)
     if not r.flags.c_contiguous:
         r = r.transpose(sorted(range(r.ndim), key=lambda i: -r.strides[i]))
@@ -39,7 +39,7 @@ def offset_of(a: Array) -> int:
     return address(a) - address(flat_bytes(root(a))) if a.size else 0
 
 
-def on_storage(a: Array, shape: Sizes, strides: Strides, offset: int, dtype: Stype | None = None) -> Array:
+def on_storage(a: Array, shape: Sizes, strides: Strides, offset: int, dtype: NpDtype | None = None) -> Array:
     """Returns an array of any shape, strides and offset (in bytes) on the storage of `a`."""
     dtype = dtype or a.dtype
     r = flat_bytes(root(a))
@@ -61,7 +61,7 @@ def strided(a: Array, shape: Sizes, strides: Strides, offset: int = 0) -> Array:
     return on_storage(a, shape, strides, offset_of(a) + offset)
 
 
-def empty_as(a: Array, shape: Sizes | None = None, dtype: Stype | None = None, fmt: str = "preserve") -> Array:
+def empty_as(a: Array, shape: Sizes | None = None, dtype: NpDtype | None = None, fmt: str = "preserve") -> Array:
     """Returns an uninitialized array in the memory order of `a` (torch's empty_like), in C order,
     or channels-last."""
     if shape is None:

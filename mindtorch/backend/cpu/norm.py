@@ -3,12 +3,12 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, large, onednn_pass, threads
+from mindtorch.backend.cpu import kernel, large, onednn_eltwise, threads
 from mindtorch.backend.cpu.copies import channels_last
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum, ones, row_dot, row_sum
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.reduce import sums
+from mindtorch.backend.cpu.sum import sums
 
 # elements up to which the normalized input is saved for the backward pass instead of recomputed
 _KEEP = 1 << 20
@@ -19,7 +19,7 @@ _KEEP = 1 << 20
 
 def _wide(v):
     """Returns an operand in at least float32 (None stays None)."""
-    return widen(v) if v is not None and v.itemsize == 2 else v
+    return upcast(v) if v is not None and v.itemsize == 2 else v
 
 
 # ------------------------------------------------------------------ layer norm, rms norm
@@ -31,8 +31,8 @@ def _layer_norm(x, w, b, *, n, dims, eps):
     All but the result are for the gradient; None means not saved.
     """
     if x.itemsize == 2:
-        y, *held = layer_norm(widen(x), _wide(w), _wide(b), n=n, eps=eps)
-        return narrow(y, x.dtype), *held
+        y, *held = layer_norm(upcast(x), _wide(w), _wide(b), n=n, eps=eps)
+        return downcast(y, x.dtype), *held
     return layer_norm(x, w, b, n=n, eps=eps)
 
 
@@ -49,9 +49,9 @@ def layer_norm(x, w, b, *, n, eps, own=True):
     m = x.reshape(-1, n) if x.size else x.reshape(0 if not n else x.size // n, n)
     if not m.flags.c_contiguous:
         m = np.ascontiguousarray(m)
-    if onednn_pass.rows_fit(m):
+    if onednn_eltwise.rows_fit(m):
         wf, bf = (None if v is None else np.ascontiguousarray(v).reshape(-1) for v in (w, b))
-        y, mean, var = onednn_pass.layer_norm(m, wf, bf, eps)
+        y, mean, var = onednn_eltwise.layer_norm(m, wf, bf, eps)
         return y.reshape(x.shape), mean, 1 / np.sqrt(var + F32.type(eps)), var, None
     if m.size >= large.LEAST and m.dtype.kind == "f":
         y, mean, rstd = _layer_norm_in_pieces(m, w, b, n, eps)
@@ -154,7 +154,7 @@ def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
         return got[0], None if got[1] is None else got[1].reshape(w.shape), got[2]
     if var is not None and xhat is None and g.dtype == x.dtype == F32:
         m, g2 = np.ascontiguousarray(x).reshape(-1, n), np.ascontiguousarray(g).reshape(-1, n)
-        gx, gw, gb = onednn_pass.layer_norm_grad(g2, m, mean, var, None if w is None else np.ascontiguousarray(w).reshape(-1), eps)
+        gx, gw, gb = onednn_eltwise.layer_norm_grad(g2, m, mean, var, None if w is None else np.ascontiguousarray(w).reshape(-1), eps)
         return (gx.reshape(g.shape) if needs[0] else None, column_sum(gw).reshape(w.shape) if needs[1] else None,
                 column_sum(gb) if needs[2] else None)
     if mean is not None and xhat is None and g.size >= large.LEAST and g.dtype == x.dtype:
@@ -199,8 +199,8 @@ def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
 @quiet
 def _rms_norm(x, w, *, n, dims, eps):
     if x.itemsize == 2:
-        y, rstd = rms_norm(widen(x), _wide(w), n=n, eps=eps)
-        return narrow(y, x.dtype), rstd
+        y, rstd = rms_norm(upcast(x), _wide(w), n=n, eps=eps)
+        return downcast(y, x.dtype), rstd
     return rms_norm(x, w, n=n, eps=eps)
 
 
@@ -393,8 +393,8 @@ def batch_norm_train(x, w, b, *, eps):
     channels-last inputs it has rows of positions.
     """
     if x.itemsize == 2:
-        y, *held = batch_norm_train(widen(x), _wide(w), _wide(b), eps=eps)
-        return narrow(y, x.dtype), *held
+        y, *held = batch_norm_train(upcast(x), _wide(w), _wide(b), eps=eps)
+        return downcast(y, x.dtype), *held
     if channels_last(x) and x.size:
         y, *held = batch_norm_train(_positions(x), w, b, eps=eps)
         return _from_positions(y, x.shape), *held
@@ -645,8 +645,8 @@ def _group_norm(x, w, b, *, groups, eps):
     Values that the gradient does not need are None.
     """
     if x.itemsize == 2:
-        y, *held = _group_norm(widen(x), _wide(w), _wide(b), groups=groups, eps=eps)
-        return narrow(y, x.dtype), *held
+        y, *held = _group_norm(upcast(x), _wide(w), _wide(b), groups=groups, eps=eps)
+        return downcast(y, x.dtype), *held
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     if not x.size:

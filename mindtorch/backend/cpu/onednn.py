@@ -502,7 +502,7 @@ def gemm(a, b, c, beta=0.0):
     tb, lb = _matrix(b)
     m, n = c.shape
     check(_shared.gemm(ta, tb, m, n, a.shape[1], 1.0, address(a), la, address(b), lb, beta,
-                        address(c), max(c.strides[0] // 4, n)))
+          address(c), max(c.strides[0] // 4, n)))
 
 
 def gemm_shared(a, b, c, bias=None):
@@ -517,7 +517,7 @@ def gemm_shared(a, b, c, bias=None):
     tb, lb = _matrix(b)
     m, n = c.shape
     check(team.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], address(a), la,
-                        address(b), lb, 0.0, address(c), max(c.strides[0] // 4, n), None if bias is None else address(bias)))
+          address(b), lb, 0.0, address(c), max(c.strides[0] // 4, n), None if bias is None else address(bias)))
     return True
 
 
@@ -547,6 +547,6 @@ def gemms(a, b, c, alone):
     m, n = c.shape[-2:]
     (_, at), (_, bt), (_, ct) = (_offsets(x.shape[:-2], x.strides[:-2]) for x in (a, b, c))
     check(team.mt_sgemms(_shared.address["sgemm"], ta, tb, m, n, a.shape[-1], address(a), la,
-                         address(b), lb, address(c), max(c.strides[-2] // 4, n),
-                         at, bt, ct, math.prod(c.shape[:-2]), alone))
+          address(b), lb, address(c), max(c.strides[-2] // 4, n),
+          at, bt, ct, math.prod(c.shape[:-2]), alone))
     return True

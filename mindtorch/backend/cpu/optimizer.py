@@ -1,7 +1,7 @@
 """Fused host kernels of optimizer steps, over NumPy arrays that share memory with the tensors.
 
 One call of `run` performs a step of an elementwise optimizer for all parameters of a group.
-`mindtorch/backend/updates.py` defines the update formulas. Here each formula becomes a short chain
+`mindtorch/backend/optimizer_formulas.py` defines the update formulas. Here each formula becomes a short chain
 of in-place ufuncs with two temporaries:
 
 - large arrays are processed in blocks that stay in the L2 cache, so that a chain of a dozen ufuncs
@@ -18,14 +18,14 @@ import threading
 import weakref
 from typing import Any
 
-from mindtorch.backend import updates
+from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import byte_bounds
 from mindtorch.backend.native import pool
 from mindtorch.backend.mindspore.private import from_contiguous
 from mindtorch.backend.mindspore.runtime import ms, np
 
-adam, sgd = updates.adam, updates.sgd
+adam, sgd = optimizer_formulas.adam, optimizer_formulas.sgd
 
 #: Elements per block: four float32 arrays and two temporaries take 768 KB.
 BLOCK = 32768
@@ -241,7 +241,7 @@ def _blocks(update, const, flats, dtype):
 
 # ------------------------------------------------------------------ updates as chains of ufuncs
 class _Chain:
-    """Array namespace of `mindtorch/backend/updates.py` that records NumPy calls instead of
+    """Array namespace of `mindtorch/backend/optimizer_formulas.py` that records NumPy calls instead of
     executing them.
 
     Arrays and numbers are parameter names of the generated function. Temporaries are named "%..",
@@ -440,12 +440,12 @@ def _adam_in_c(columns, options, numbers):
 
 #: Updates with a one-pass C kernel (bit-equal), if a C compiler is available: 670,000 parameters
 #: with momentum take 160 us on two cores vs 490 us with NumPy in blocks (PyTorch 190 us).
-_IN_C = {updates.sgd: _sgd_in_c, updates.adam: _adam_in_c}
+_IN_C = {optimizer_formulas.sgd: _sgd_in_c, optimizer_formulas.adam: _adam_in_c}
 #: Minimum elements for trying the C kernel.
 LEAST = 1 << 12
 
 
 # ------------------------------------------------------------------ kernel table
 kernel("optimizer_layout", layout)
-for _name, _update in updates.STEPS.items():
+for _name, _update in optimizer_formulas.STEPS.items():
     kernel(_name, functools.partial(run, _update, _adam_of_mindspore if _update is adam else None))

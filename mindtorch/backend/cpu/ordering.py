@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large, selection
-from mindtorch.backend.cpu.along import flat_index, picked
+from mindtorch.backend.cpu.gather import flat_index, picked
 from mindtorch.backend.cpu.sort import best, few, order, sort
 
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -244,14 +244,14 @@ def _unique_consecutive(a, *, axis, inverse, counts):
 
 # ------------------------------------------------------------------ search
 @kernel("searchsorted")
-def _searchsorted(sequence, x, sorter, *, right, stype, op):
+def _searchsorted(sequence, x, sorter, *, right, np_dtype, op):
     sequence, x = _sortable(sequence), _sortable(x)
     if sorter is not None:
         if sorter.size and (sorter.min() < 0 or sorter.max() >= sequence.shape[-1]):
             raise RuntimeError(f"torch.{op}(): sorter index out of range")
         sequence = np.take_along_axis(sequence, sorter, -1)
     if sequence.size and (r := large.along().searched(sequence, x, right)) is not None:
-        return r if stype == _I64 else r.astype(stype)
+        return r if np_dtype == _I64 else r.astype(np_dtype)
     how = "right" if right else "left"
     if sequence.ndim == 1:
         r = np.asarray(np.searchsorted(sequence, x, how))
@@ -261,7 +261,7 @@ def _searchsorted(sequence, x, sorter, *, right, stype, op):
         for s, v, o in zip(sequence.reshape(lines, -1 if sequence.size else 0),
                            *(y.reshape(lines, x.shape[-1]) for y in (x, r))):
             o[...] = np.searchsorted(s, v, how)
-    return r.astype(stype)
+    return r.astype(np_dtype)
 
 
 @kernel("isin")

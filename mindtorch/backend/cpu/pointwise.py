@@ -4,7 +4,7 @@ fallback.
 `looped` tries the C loop of an op before its NumPy kernel. NumPy computes what the loop does not
 support: other dtypes, rows that are strided in memory, machines without a compiler. Operands that
 broadcast are not copied. float16 and bfloat16 results are rounded once, as in PyTorch: `HALF` holds
-the functions that `mindtorch/core/tape.py` tries before it upcasts operands.
+the functions that `mindtorch/core/primitives.py` tries before it upcasts operands.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu.copies import beside, crosses
 from mindtorch.backend.cpu._numpy_private import EXTOBJ, SILENT, header, quiet, silent, where
-from mindtorch.backend.interface import Array, Kernel, Number, Sizes, Stype
+from mindtorch.backend.interface import Array, Kernel, Number, Sizes, NpDtype
 
 
 _F32 = np.dtype(np.float32)
@@ -47,7 +47,7 @@ class Loop:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.codes: dict[Stype, int | None] = {}
+        self.codes: dict[NpDtype, int | None] = {}
 
     def __call__(self, x: Array, y: Array | None = None, z: Array | None = None, *, numbers: tuple[float, float, float] | None = None,
                  out: Array | None = None) -> Array | None:
@@ -219,7 +219,7 @@ def plain(*values: Number) -> tuple[float, float, float] | None:
 
 #: C loops of ufuncs, used if one operand broadcasts along the other, and for half precision.
 LOOPS: dict[Any, Loop] = {u: Loop(n) for n, u in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div", np.true_divide), ("maximum", np.maximum),
-                                 ("minimum", np.minimum))}
+                                                  ("minimum", np.minimum))}
 #: Minimum elements of the first operand, and of its rows, for such a loop. us, NumPy vs C: 64x64
 #: and a row 3.6 vs 5.4; 256x256 and a row 17.5 vs 15.4, and a column 24 vs 17.6; 20000x16 and a row
 #: 145 vs 195; 1024x1024 and a column 385 vs 190.
@@ -236,7 +236,7 @@ def mismatch(a: Sizes, b: Sizes) -> RuntimeError | None:
     return None
 
 
-# (`pointwise` on a kernel selects the stride rule of the result in `mindtorch/core/tape.py`.)
+# (`pointwise` on a kernel selects the stride rule of the result in `mindtorch/core/primitives.py`.)
 def binary(ufunc: np.ufunc) -> Kernel:
     """Returns the kernel of a NumPy ufunc with two operands.
 
@@ -349,7 +349,7 @@ def scipy_special(name: str) -> np.ufunc:
 # `np.where` branches on every element: 131072 float32 with a random mask take 470-700 us, vs 60-75
 # us with the bit operations below; C takes less. Up to a few thousand elements the branches are
 # cheaper than seven calls.
-_BITS: dict[int, Stype] = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_BITS: dict[int, NpDtype] = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _BRANCHED = 2048
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.activation import kept
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.reduce import sums
+from mindtorch.backend.cpu.sum import sums
 
 
 def _lowest(dtype):

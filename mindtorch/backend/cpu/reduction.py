@@ -9,8 +9,8 @@ from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
-from mindtorch.backend.cpu.reduce import (LARGEST, LEAST, NORM, PRODUCT, SIZES, SUM, native, small_squares, small_sum, sums,
-                                          total, whole)
+from mindtorch.backend.cpu.sum import (LARGEST, LEAST, NORM, PRODUCT, SIZES, SUM, c_reduce, small_squares, small_sum, sums,
+                                       total, whole)
 from mindtorch.backend.cpu.scan import products_of_others
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -70,7 +70,7 @@ def _mean_dims(a, *, axes, keepdim):
     r = small_sum(a, axes, keepdim)
     if r is not None:
         return np.true_divide(r, _number(n, a.dtype))
-    r = native(a, axes, keepdim, SUM, n)
+    r = c_reduce(a, axes, keepdim, SUM, n)
     return _mean_quietly(a, axes=axes, keepdim=keepdim) if r is None else r
 
 
@@ -87,12 +87,12 @@ def _mean_all(a):
     r = small_sum(a, None)
     if r is not None:
         return r / a.dtype.type(a.size)
-    r = native(a, None, False, SUM, a.size)
+    r = c_reduce(a, None, False, SUM, a.size)
     return _mean_quietly(a, axes=None, keepdim=False) if r is None else r
 
 
 def _prod(a, *, axis, keepdim):
-    if (r := native(a, None if axis is None else (axis,), keepdim, PRODUCT)) is not None:
+    if (r := c_reduce(a, None if axis is None else (axis,), keepdim, PRODUCT)) is not None:
         return r
     kw = {"dtype": _I64} if a.dtype.kind in "biu" else {}
     return np.multiply.reduce(a, axis=axis, keepdims=keepdim, **kw)
@@ -203,14 +203,14 @@ def _extreme(name, ufunc, arg, what):
         if a.size < large.FEW and a.dtype.kind in "fiu" and a.flags.c_contiguous and a.size:
             # 0.5 us vs 1.5 us with `reduce`; a NaN counts as the largest and as the smallest
             return a.reshape(-1)[place_of(a)]
-        if (r := native(a, None, False, what)) is not None:
+        if (r := c_reduce(a, None, False, what)) is not None:
             return r
         return silently(a)
 
     quietly = quiet(ufunc.reduce)
 
     def over(a, *, axes, keepdim):
-        if (r := native(a, axes, keepdim, what)) is not None:
+        if (r := c_reduce(a, axes, keepdim, what)) is not None:
             return r
         return quietly(a, axis=axes, keepdims=keepdim)
 
@@ -281,7 +281,7 @@ def _logsumexp(a, *, axes, keepdim):
     # 4: LOG_SUM
     if axes is not None and axes == (a.ndim - 1,) and a.size >= large.SOME and (r := large.rows().soft(4, a, -1)) is not None:
         return r.reshape(*r.shape, 1) if keepdim else r
-    m = native(a, axes, True, LARGEST)
+    m = c_reduce(a, axes, True, LARGEST)
     if m is None:
         m = np.maximum.reduce(a.real, axis=axes, keepdims=True)
     m = np.where(np.isfinite(m), m, np.zeros((), m.dtype))

@@ -19,7 +19,7 @@ def _slope(quantile, a):
 
 @kernel("standard_gamma_grad")
 @quiet
-def _gamma_slope(a, x):
+def _gamma_backward(a, x):
     """Returns dx/da of gamma samples x with concentration a."""
     a, y = a.astype(np.float64), x.astype(np.float64)
     below, above = scipy_special("gammainc")(a, y), scipy_special("gammaincc")(a, y)
@@ -38,7 +38,7 @@ def _gamma_slope(a, x):
 
 @kernel("dirichlet_grad")
 @quiet
-def _beta_slope(x, a, total):
+def _beta_backward(x, a, total):
     """Returns dx/da / (1 - x) of beta samples x with concentrations a and total - a."""
     y, a = x.astype(np.float64), a.astype(np.float64)
     b = total.astype(np.float64) - a

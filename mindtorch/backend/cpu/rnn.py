@@ -18,10 +18,10 @@ import itertools
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.heavy import column_sum
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.product import product
+from mindtorch.backend.cpu.blas import product
 
 
 def _steps(sizes, reverse):
@@ -63,8 +63,8 @@ def _wide(results):
             to = arrays[0].dtype
             if to.itemsize != 2:
                 return fn(*arrays, **kw)
-            r = fn(*[a if a is None or a.itemsize != 2 else widen(a) for a in arrays], **kw)
-            return tuple([narrow(a, to) for a in r[:results]]) + r[results:]
+            r = fn(*[a if a is None or a.itemsize != 2 else upcast(a) for a in arrays], **kw)
+            return tuple([downcast(a, to) for a in r[:results]]) + r[results:]
         return run
     return deco
 

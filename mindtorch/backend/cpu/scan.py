@@ -6,7 +6,7 @@ from mindtorch.backend.cpu.arithmetic import logaddexp
 from mindtorch.backend.cpu.half import cast, stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, elementwise
-from mindtorch.backend.cpu.reduce import running_products, running_sums
+from mindtorch.backend.cpu.sum import running_products, running_sums
 from mindtorch.backend.native import pool
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -215,10 +215,10 @@ def _slopes(n, step, edge_order):
 
 @kernel("gradient")
 @quiet
-def _apply_stencil(a, *, axis, step, edge_order, stype):
+def _apply_stencil(a, *, axis, step, edge_order, np_dtype):
     x = np.moveaxis(a, axis, -1)
     index, weight = _slopes(a.shape[axis], step, edge_order)
-    weight = weight.astype(stype)
+    weight = weight.astype(np_dtype)
     # Elements without weight are excluded even if they are not finite.
     r = sum(np.where(weight[:, k] == 0, 0, x[..., index[:, k]] * weight[:, k]) for k in range(3)).astype(a.dtype)
     return np.ascontiguousarray(np.moveaxis(r, -1, axis))
@@ -226,10 +226,10 @@ def _apply_stencil(a, *, axis, step, edge_order, stype):
 
 @kernel("gradient_backward")
 @quiet
-def _spread_stencil(g, *, axis, step, edge_order, stype):
+def _spread_stencil(g, *, axis, step, edge_order, np_dtype):
     x = np.moveaxis(g, axis, -1)
     index, weight = _slopes(g.shape[axis], step, edge_order)
-    weight = weight.astype(stype)
+    weight = weight.astype(np_dtype)
     r = np.zeros(x.shape, g.dtype)
     for k in range(3):
         np.add.at(r, (..., index[:, k]), x * weight[:, k].astype(g.dtype))

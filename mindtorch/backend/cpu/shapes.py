@@ -29,11 +29,11 @@ def _repeat_each(a, *, n, dim):
 
 
 @kernel("repeat_places")
-def _repeat_places(counts, *, stype):
+def _repeat_places(counts, *, np_dtype):
     """Returns 0, 1, 2, ..., each repeated as often as `counts` specifies."""
     if counts.size and counts.min() < 0:
         raise RuntimeError("repeats can not be negative")
-    return np.repeat(np.arange(counts.size, dtype=stype), counts.reshape(-1))
+    return np.repeat(np.arange(counts.size, dtype=np_dtype), counts.reshape(-1))
 
 
 @kernel("combination_places")
@@ -145,8 +145,8 @@ def _triu(a, *, diagonal):
 
 
 @kernel("tri_indices")
-def _tri_indices(row, col, offset, lower, stype, device):
-    return np.stack(np.nonzero(_triangle((row, col), offset, lower))).astype(stype)
+def _tri_indices(row, col, offset, lower, np_dtype, device):
+    return np.stack(np.nonzero(_triangle((row, col), offset, lower))).astype(np_dtype)
 
 
 @kernel("diag_embed")

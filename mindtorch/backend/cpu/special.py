@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.heavy import erf
 from mindtorch.backend.cpu.pointwise import elementwise, erfinv, looped, scipy_special, select
 
@@ -55,13 +55,13 @@ def _over_away(a, b, *, eps):
     return a / select(np.abs(b) > eps, b, np.ones((), b.dtype))
 
 
-@kernel("bessel_slope")
+@kernel("bessel_backward")
 @elementwise
-def _bessel_slope(s, y, a, *, eps):
+def _bessel_backward(s, y, a, *, eps):
     d = a.dtype
     if d.kind == "V":
-        s, y, a = widen(s), widen(y), widen(a)
-        r = narrow(s - widen(narrow(y / a, d)), d)
+        s, y, a = upcast(s), upcast(y), upcast(a)
+        r = downcast(s - upcast(downcast(y / a, d)), d)
     else:
         r = s - y / a
     away = np.abs(a) > eps
@@ -153,22 +153,22 @@ def _sinc(a):
 
 @kernel("sinc_backward")
 @elementwise
-def _sinc_slope(a):
+def _sinc_backward(a):
     x = a * np.array(np.pi, a.dtype)
     return np.where(x * a == 0, np.zeros((), a.dtype), (x * np.cos(x) - np.sin(x)) / (x * a))
 
 
 @kernel("sinc_second")
 @elementwise
-def _sinc_curve(a):
+def _sinc_double_backward(a):
     x = a * np.array(np.pi, a.dtype)
     near = np.array(-np.pi ** 2 / 3, a.dtype)
     return np.where(a == 0, near, (2 * np.sin(x) - 2 * x * np.cos(x) - x * x * np.sin(x)) / (x * a * a))
 
 
-@kernel("sinc_has_slope")
+@kernel("sinc_is_differentiable")
 @elementwise
-def _sinc_has_slope(a):
+def _sinc_is_differentiable(a):
     x = a.astype(_F32) if a.dtype.kind == "V" else a
     return x * x != 0
 
@@ -203,9 +203,9 @@ def _xlog1py(a, b):
     return np.where((a == 0) & (b == b), np.zeros((), np.result_type(a, b)), a * np.log1p(b))
 
 
-@kernel("xlog1py_has_slope")
+@kernel("xlog1py_is_differentiable")
 @elementwise
-def _xlog1py_has_slope(a, b):
+def _xlog1py_is_differentiable(a, b):
     return ~((a == 0) & (b <= -1))
 
 

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, large, onednn_pass
+from mindtorch.backend.cpu import kernel, large, onednn_eltwise
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.cpu._numpy_private import SILENT, silent
-from mindtorch.backend.cpu.half import alone, narrow, widen
+from mindtorch.backend.cpu.half import alone, downcast, upcast
 from mindtorch.backend.cpu.heavy import one
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.native import pool
@@ -78,10 +78,10 @@ def _rsqrt_in_half(in_c):
             return None
         r = in_c(a)
         if r is None:
-            r = narrow(1 / np.sqrt(widen(a)), a.dtype)
+            r = downcast(1 / np.sqrt(upcast(a)), a.dtype)
         x, flat = (a.reshape(-1), r.reshape(-1)) if a.flags.c_contiguous else (a, r)
         for cut in alone(x.shape[-1], x):
-            flat[..., cut] = narrow(1 / widen(narrow(np.sqrt(widen(x[..., cut])), a.dtype)), a.dtype)
+            flat[..., cut] = downcast(1 / upcast(downcast(np.sqrt(upcast(x[..., cut])), a.dtype)), a.dtype)
         return r
     return in_half
 
@@ -100,8 +100,8 @@ def _tanh_grad(g, y):
 @looped("sigmoid")
 @_pointwise
 def _sigmoid(a):
-    if a.size >= 1 << 13 and onednn_pass.fits(a):
-        return onednn_pass.eltwise("logistic", a)
+    if a.size >= 1 << 13 and onednn_eltwise.fits(a):
+        return onednn_eltwise.eltwise("logistic", a)
     if a.ndim == 0:
         return _sigmoid(a.reshape(1)).reshape(())
     r = np.negative(a)

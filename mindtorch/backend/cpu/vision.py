@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
-from mindtorch.backend.cpu.half import widen
+from mindtorch.backend.cpu.half import upcast
 from mindtorch.backend.cpu.host import quiet
 
 
@@ -26,7 +26,7 @@ def _nms(boxes, s, *, threshold):
     A box is removed if its overlap (IoU) with a better one exceeds the threshold.
     """
     if boxes.dtype.itemsize == 2:
-        boxes, s = widen(boxes), widen(s)
+        boxes, s = upcast(boxes), upcast(s)
     order = np.lexsort((-s, ~np.isnan(s)))  # stable; NaN is the best score, as in PyTorch's sort
     sides = np.ascontiguousarray(boxes[order].T)
     native = _in_c(sides.dtype)
@@ -203,7 +203,7 @@ def _roi_maxima(a, rois, *, scale, height, width):
     the bin is empty).
     """
     if a.dtype.itemsize == 2:
-        return (*(r := _roi_maxima(widen(a), widen(rois), scale=scale, height=height, width=width))[:1], r[1].astype(a.dtype), r[2])
+        return (*(r := _roi_maxima(upcast(a), upcast(rois), scale=scale, height=height, width=width))[:1], r[1].astype(a.dtype), r[2])
     n, c, h, w = a.shape
     batch = _images(rois, n)
     box = _rounded(rois[:, 1:] * rois.dtype.type(scale))

@@ -5,8 +5,8 @@ from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.basic import cast_array
 
 
-def _settled(a, stype):
-    return cast_array(a, stype) if a.dtype != stype else a
+def _settled(a, np_dtype):
+    return cast_array(a, np_dtype) if a.dtype != np_dtype else a
 
 
 def _bessel(x):
@@ -15,34 +15,34 @@ def _bessel(x):
 
 
 @kernel("cosine_window")
-def _cosines(n, points, coefficients, stype, device):
+def _cosines(n, points, coefficients, np_dtype, device):
     """Computes the alternating sum a0 - a1 cos(x) + a2 cos(2x) - ... over one period."""
     x = 2.0 * np.pi * np.arange(points) / (n - 1)
-    return _settled(sum(a * np.cos(k * x) * (-1.0) ** k for k, a in enumerate(coefficients)) + 0.0 * x, stype)
+    return _settled(sum(a * np.cos(k * x) * (-1.0) ** k for k, a in enumerate(coefficients)) + 0.0 * x, np_dtype)
 
 
 @kernel("triangle_window")
-def _triangle(n, points, stype, device):
-    return _settled(1.0 - np.abs(2.0 * np.arange(points) / (n - 1) - 1.0), stype)
+def _triangle(n, points, np_dtype, device):
+    return _settled(1.0 - np.abs(2.0 * np.arange(points) / (n - 1) - 1.0), np_dtype)
 
 
 @kernel("kaiser_window")
-def _kaiser(n, points, beta, stype, device):
+def _kaiser(n, points, beta, np_dtype, device):
     t = 2.0 * np.arange(points) / (n - 1) - 1.0
-    return _settled(_bessel(beta * np.sqrt(np.maximum(1.0 - t * t, 0.0))) / _bessel(beta), stype)
+    return _settled(_bessel(beta * np.sqrt(np.maximum(1.0 - t * t, 0.0))) / _bessel(beta), np_dtype)
 
 
 @kernel("exponential_window")
-def _exponential(n, points, center, tau, stype, device):
+def _exponential(n, points, center, tau, np_dtype, device):
     middle = (n - 1) / 2.0 if center is None else center
-    return _settled(np.exp(-np.abs(np.arange(points) - middle) / tau), stype)
+    return _settled(np.exp(-np.abs(np.arange(points) - middle) / tau), np_dtype)
 
 
 @kernel("sine_window")
-def _sine(n, points, stype, device):
-    return _settled(np.sin(np.pi * (np.arange(points) + 0.5) / n), stype)
+def _sine(n, points, np_dtype, device):
+    return _settled(np.sin(np.pi * (np.arange(points) + 0.5) / n), np_dtype)
 
 
 @kernel("gaussian_window")
-def _gaussian(n, points, std, stype, device):
-    return _settled(np.exp(-0.5 * ((np.arange(points) - (n - 1) / 2.0) / std) ** 2), stype)
+def _gaussian(n, points, std, np_dtype, device):
+    return _settled(np.exp(-0.5 * ((np.arange(points) - (n - 1) / 2.0) / std) ** 2), np_dtype)

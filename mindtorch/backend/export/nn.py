@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.graph import Sym
-from mindtorch.backend.export.rules import LOWERINGS, Unsupported, axis, kind_of, known, lower, number_of, product, size
+from mindtorch.backend.export.rules import LOWERINGS, Unsupported, axis, kind_of, known, lowering, number_of, product, size
 from mindtorch.backend.export.ops import out_type
 from mindtorch.backend.export.reduce import variance
 
@@ -19,14 +19,14 @@ def linear(k, x, w, b=None):
     return y if b is None else k.add(y, b)
 
 
-@lower("nn.functional.linear", "prim.linear")
+@lowering("nn.functional.linear", "prim.linear")
 def _linear(k, x, w, b=None):
     if w.ndim == 1:
         raise Unsupported("a weight of one dimension")
     return linear(k, x, w, b)
 
 
-@lower("matmul", "mm", "bmm", "mv", "dot", "prim.mm", "prim.bmm", "prim.mv", "prim.dot", "vdot", "prim.matmul_rows")
+@lowering("matmul", "mm", "bmm", "mv", "dot", "prim.mm", "prim.bmm", "prim.mv", "prim.dot", "vdot", "prim.matmul_rows")
 def _matmul(k, a, b):
     if kind_of(a.dtype) != "f":
         raise Unsupported(f"dtype {a.dtype}")
@@ -46,12 +46,12 @@ def _plus_product(k, x, a, b, beta=1, alpha=1):
 LOWERINGS["addmm"] = LOWERINGS["baddbmm"] = _plus_product
 
 
-@lower("outer")
+@lowering("outer")
 def _outer(k, a, b):
     return k.mul(k.reshape(a, (a.shape[0], 1)), b)
 
 
-@lower("einsum")
+@lowering("einsum")
 def _einsum(k, args):
     """Lowers einsum (letters only): operands are contracted pairwise from left to right, by matrix
     products."""
@@ -116,7 +116,7 @@ LOWERINGS["nn.functional.softmin"] = _soft(minus=True)
 LOWERINGS["prim.softmax"], LOWERINGS["prim.log_softmax"] = _soft(), _soft(True)
 
 
-@lower("nn.functional.gelu", "prim.gelu")
+@lowering("nn.functional.gelu", "prim.gelu")
 def _gelu(k, x, approximate="none"):
     if approximate in ("tanh", True):
         u = k.mul(k.add(x, k.mul(k.mul(k.mul(x, x), x), 0.044715)), math.sqrt(2 / math.pi))
@@ -124,7 +124,7 @@ def _gelu(k, x, approximate="none"):
     return k.mul(k.mul(x, 0.5), k.add(k.unary("erf", k.mul(x, math.sqrt(0.5))), 1.0))
 
 
-@lower("nn.functional.silu", "prim.silu")
+@lowering("nn.functional.silu", "prim.silu")
 def _silu(k, x, inplace=False):
     return k.mul(x, k.unary("sigmoid", x))
 
@@ -142,17 +142,17 @@ def _log1p_exp(k, z):
     return LOWERINGS["log1p"](k, k.unary("exp", z))
 
 
-@lower("nn.functional.softplus")
+@lowering("nn.functional.softplus")
 def _softplus(k, x, beta=1, threshold=20):
     return softplus(k, x, beta, threshold)
 
 
-@lower("nn.functional.logsigmoid")
+@lowering("nn.functional.logsigmoid")
 def _logsigmoid(k, x):
     return k.unary("neg", softplus(k, k.unary("neg", x)))
 
 
-@lower("nn.functional.mish")
+@lowering("nn.functional.mish")
 def _mish(k, x, inplace=False):
     return k.mul(x, k.unary("tanh", softplus(k, x)))
 
@@ -161,32 +161,32 @@ def clamp(k, x, low, high):
     return k.binary("minimum", k.binary("maximum", x, low), high)
 
 
-@lower("nn.functional.hardtanh")
+@lowering("nn.functional.hardtanh")
 def _hardtanh(k, x, min_val=-1.0, max_val=1.0, inplace=False):
     return clamp(k, x, min_val, max_val)
 
 
-@lower("nn.functional.relu6")
+@lowering("nn.functional.relu6")
 def _relu6(k, x, inplace=False):
     return clamp(k, x, 0.0, 6.0)
 
 
-@lower("nn.functional.hardsigmoid")
+@lowering("nn.functional.hardsigmoid")
 def _hardsigmoid(k, x, inplace=False):
     return k.div(clamp(k, k.add(x, 3.0), 0.0, 6.0), 6.0)
 
 
-@lower("nn.functional.hardswish")
+@lowering("nn.functional.hardswish")
 def _hardswish(k, x, inplace=False):
     return k.mul(x, _hardsigmoid(k, x))
 
 
-@lower("nn.functional.leaky_relu")
+@lowering("nn.functional.leaky_relu")
 def _leaky_relu(k, x, negative_slope=0.01, inplace=False):
     return k.where(k.compare("gt", x, 0), x, k.mul(x, negative_slope))
 
 
-@lower("nn.functional.elu")
+@lowering("nn.functional.elu")
 def _elu(k, x, alpha=1.0, inplace=False):
     return k.where(k.compare("gt", x, 0), x, k.mul(k.sub(k.unary("exp", k.binary("minimum", x, 0)), 1.0), alpha))
 
@@ -196,50 +196,50 @@ LOWERINGS["nn.functional.celu"] = lambda k, x, alpha=1.0, inplace=False: k.where
 LOWERINGS["celu"] = LOWERINGS["nn.functional.celu"]
 
 
-@lower("nn.functional.selu", "selu")
+@lowering("nn.functional.selu", "selu")
 def _selu(k, x, inplace=False):
     return k.mul(_elu(k, x, 1.6732632423543772), 1.0507009873554805)
 
 
-@lower("prelu")
+@lowering("prelu")
 def _prelu(k, x, w):
     if x.ndim > 1 and w.shape[0] != 1:
         w = k.reshape(w, (1, w.shape[0]) + (1,) * (x.ndim - 2))
     return k.where(k.compare("gt", x, 0), x, k.mul(x, w))
 
 
-@lower("nn.functional.threshold", "threshold")
+@lowering("nn.functional.threshold", "threshold")
 def _threshold(k, x, threshold, value, inplace=False):
     return k.where(k.compare("gt", x, threshold), x, k.const(value, x.dtype))
 
 
-@lower("nn.functional.glu")
+@lowering("nn.functional.glu")
 def _glu(k, x, dim=-1):
     n = size(x.shape[dim]) // 2
     return k.mul(k.slice(x, dim, 0, n), k.unary("sigmoid", k.slice(x, dim, n, 2 * n)))
 
 
-@lower("nn.functional.softsign")
+@lowering("nn.functional.softsign")
 def _softsign(k, x):
     return k.div(x, k.add(k.unary("abs", x), 1.0))
 
 
-@lower("nn.functional.tanhshrink")
+@lowering("nn.functional.tanhshrink")
 def _tanhshrink(k, x):
     return k.sub(x, k.unary("tanh", x))
 
 
-@lower("hardshrink")
+@lowering("hardshrink")
 def _hardshrink(k, x, lambd=0.5):
     return k.where(k.compare("gt", k.unary("abs", x), lambd), x, k.const(0, x.dtype))
 
 
-@lower("nn.functional.softshrink")
+@lowering("nn.functional.softshrink")
 def _softshrink(k, x, lambd=0.5):
     return k.sub(x, clamp(k, x, -float(lambd), float(lambd)))
 
 
-@lower("nn.functional.dropout", "nn.functional.dropout1d", "nn.functional.dropout2d", "nn.functional.dropout3d",
+@lowering("nn.functional.dropout", "nn.functional.dropout1d", "nn.functional.dropout2d", "nn.functional.dropout3d",
        "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "dropout")
 def _dropout(k, x, p=0.5, training=True, inplace=False):
     if training and p:
@@ -248,7 +248,7 @@ def _dropout(k, x, p=0.5, training=True, inplace=False):
 
 
 # ------------------------------------------------------------------ normalisation
-@lower("nn.functional.batch_norm")
+@lowering("nn.functional.batch_norm")
 def _batch_norm(k, x, mean, var, w=None, b=None, training=False, momentum=0.1, eps=1e-05):
     if training or mean is None:
         dims = [0, *range(2, x.ndim)]
@@ -269,7 +269,7 @@ def affine(k, y, w, b):
     return y if b is None else k.channels("add", y, b)
 
 
-@lower("nn.functional.layer_norm", "layer_norm")
+@lowering("nn.functional.layer_norm", "layer_norm")
 def _layer_norm(k, x, shape, w=None, b=None, eps=1e-05, *rest):
     n = 1 if isinstance(shape, int) else len(shape)
     dims = range(x.ndim - n, x.ndim)
@@ -279,7 +279,7 @@ def _layer_norm(k, x, shape, w=None, b=None, eps=1e-05, *rest):
     return y if b is None else k.add(y, b)
 
 
-@lower("rms_norm")
+@lowering("rms_norm")
 def _rms_norm(k, x, shape, w=None, eps=None):
     n = 1 if isinstance(shape, int) else len(shape)
     v = k.reduce("mean", k.mul(x, x), range(x.ndim - n, x.ndim), True)
@@ -287,7 +287,7 @@ def _rms_norm(k, x, shape, w=None, eps=None):
     return y if w is None else k.mul(y, w)
 
 
-@lower("nn.functional.group_norm", "group_norm")
+@lowering("nn.functional.group_norm", "group_norm")
 def _group_norm(k, x, groups, w=None, b=None, eps=1e-05, *rest):
     y = k.reshape(x, (x.shape[0], groups, product(x.shape[1:]) // groups))
     v, m = variance(k, y, [2], True, 0)
@@ -295,7 +295,7 @@ def _group_norm(k, x, groups, w=None, b=None, eps=1e-05, *rest):
     return affine(k, k.reshape(y, x.shape), w, b)
 
 
-@lower("nn.functional.instance_norm")
+@lowering("nn.functional.instance_norm")
 def _instance_norm(k, x, mean=None, var=None, w=None, b=None, use_input_stats=True, momentum=0.1, eps=1e-05):
     if not use_input_stats:
         return _batch_norm(k, x, mean, var, w, b, False, momentum, eps)
@@ -303,20 +303,20 @@ def _instance_norm(k, x, mean=None, var=None, w=None, b=None, use_input_stats=Tr
     return affine(k, k.mul(k.sub(x, m), k.unary("rsqrt", k.add(v, eps))), w, b)
 
 
-@lower("nn.functional.normalize")
+@lowering("nn.functional.normalize")
 def _normalize(k, x, p=2.0, dim=1, eps=1e-12, out=None):
     n = LOWERINGS["linalg.vector_norm"](k, x, p, dim, True)
     return k.div(x, k.binary("maximum", n, eps))
 
 
-@lower("cosine_similarity")
+@lowering("cosine_similarity")
 def _cosine(k, a, b, dim=1, eps=1e-08):
     def length(x):
         return k.binary("maximum", k.unary("sqrt", k.reduce("sum", k.mul(x, x), [dim])), eps)
     return k.div(k.reduce("sum", k.mul(a, b), [dim]), k.mul(length(a), length(b)))
 
 
-@lower("nn.functional.local_response_norm")
+@lowering("nn.functional.local_response_norm")
 def _local_response_norm(k, x, n, alpha=0.0001, beta=0.75, c=1.0):
     s = k.pad(k.mul(x, x), [(0, 0), (n // 2, (n - 1) // 2)] + [(0, 0)] * (x.ndim - 2))
     total = None
@@ -480,7 +480,7 @@ for _n in (1, 2, 3):
 
 
 # ------------------------------------------------------------------ padding and resizing
-@lower("nn.functional.pad", "constant_pad_nd")
+@lowering("nn.functional.pad", "constant_pad_nd")
 def _pad(k, x, pad, mode="constant", value=None):
     if not isinstance(mode, str):
         mode, value = "constant", mode
@@ -504,7 +504,7 @@ def _scales(scale_factor, n):
     return list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * n
 
 
-@lower("nn.functional.interpolate", "nn.functional.upsample")
+@lowering("nn.functional.interpolate", "nn.functional.upsample")
 def _interpolate(k, x, size_=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
                  antialias=False):
     if antialias:
@@ -554,7 +554,7 @@ def _resampling(m, o, step, cubic, align):
     return w
 
 
-@lower("pixel_shuffle")
+@lowering("pixel_shuffle")
 def _pixel_shuffle(k, x, r):
     *batch, c, h, w = x.shape
     y = k.reshape(x, (*batch, size(c) // (r * r), r, r, h, w))
@@ -563,7 +563,7 @@ def _pixel_shuffle(k, x, r):
     return k.reshape(y, k.out[0].shape)
 
 
-@lower("pixel_unshuffle")
+@lowering("pixel_unshuffle")
 def _pixel_unshuffle(k, x, r):
     *batch, c, h, w = x.shape
     y = k.reshape(x, (*batch, c, size(h) // r, r, size(w) // r, r))
@@ -572,13 +572,13 @@ def _pixel_unshuffle(k, x, r):
     return k.reshape(y, k.out[0].shape)
 
 
-@lower("channel_shuffle")
+@lowering("channel_shuffle")
 def _channel_shuffle(k, x, groups):
     y = k.reshape(x, (x.shape[0], groups, size(x.shape[1]) // groups, *x.shape[2:]))
     return k.reshape(k.swap(y, 1, 2), x.shape)
 
 
-@lower("nn.functional.unfold")
+@lowering("nn.functional.unfold")
 def _unfold(k, x, kernel_size, dilation=1, padding=0, stride=1):
     kernel, dilation, padding, stride = (_tuple(v, 2) for v in (kernel_size, dilation, padding, stride))
     x = k.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
@@ -590,7 +590,7 @@ def _unfold(k, x, kernel_size, dilation=1, padding=0, stride=1):
 
 
 # ------------------------------------------------------------------ attention
-@lower("nn.functional.scaled_dot_product_attention")
+@lowering("nn.functional.scaled_dot_product_attention")
 def attention(k, q, key, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """Computes softmax(q k^T * scale + mask) v of Ls."""
     if dropout_p:
@@ -630,7 +630,7 @@ def _additive(k, mask, dtype):
     return k.where(mask, k.const(-math.inf, dtype), k.const(0, dtype))
 
 
-@lower("nn.functional.multi_head_attention_forward")
+@lowering("nn.functional.multi_head_attention_forward")
 def _multi_head(k, q, key, v, embed_dim, heads, w, b, bias_k, bias_v, add_zero_attn, dropout_p, w_out, b_out, training=True,
                 key_padding_mask=None, need_weights=True, attn_mask=None, separate=False, w_q=None, w_k=None, w_v=None,
                 static_k=None, static_v=None, average=True, is_causal=False):
@@ -685,7 +685,7 @@ LOWERINGS["nn.functional.mse_loss"] = _elementwise_loss(lambda k, d: k.mul(d, d)
 LOWERINGS["nn.functional.l1_loss"] = _elementwise_loss(lambda k, d: k.unary("abs", d))
 
 
-@lower("nn.functional.cross_entropy")
+@lowering("nn.functional.cross_entropy")
 def _cross_entropy(k, x, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
     if weight is not None or size_average is not None or reduce is not None or label_smoothing:
         raise Unsupported("weight, label_smoothing, size_average, reduce")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.graph import Sym
-from mindtorch.backend.export.rules import Emitter, L, lower_graph
+from mindtorch.backend.export.rules import Emitter, OnnxTensor, lower_graph
 
 _UNARY = {"abs": "Abs", "neg": "Neg", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos",
           "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh",
@@ -50,13 +50,13 @@ class OnnxEmitter(Emitter):
 
     def input(self, i, v):
         self.inputs.append(self.info(v.name, v.shape, v.dtype))
-        return L(v.shape, v.dtype, v.name)
+        return OnnxTensor(v.shape, v.dtype, v.name)
 
     def parameter(self, v):
         if v.dtype == "bfloat16":
             raise NotImplementedError("export to ONNX: parameters of dtype bfloat16")
         self.initializers.append(self.numpy.from_array(np.ascontiguousarray(v.array), v.name))
-        return L(v.shape, v.dtype, v.name)
+        return OnnxTensor(v.shape, v.dtype, v.name)
 
     def constant(self, array):
         key = array.tobytes(), array.dtype.str, array.shape
@@ -64,7 +64,7 @@ class OnnxEmitter(Emitter):
             name = f"constant_{len(self._constants)}"
             self.initializers.append(self.numpy.from_array(np.ascontiguousarray(array) if array.ndim else array, name))
             self._constants[key] = name
-        return L(array.shape, array.dtype.name, self._constants[key], array)
+        return OnnxTensor(array.shape, array.dtype.name, self._constants[key], array)
 
     def ints(self, values):
         return self.constant(np.array(values, np.int64))
@@ -73,8 +73,8 @@ class OnnxEmitter(Emitter):
     def node(self, op, inputs, shape, dtype, outputs=1, **attrs):
         names = [f"t{self._n + i}" for i in range(outputs)]
         self._n += outputs
-        self.nodes.append(self.helper.make_node(op, [x.ref if isinstance(x, L) else x for x in inputs], names, **attrs))
-        r = L(shape, dtype, names[0])
+        self.nodes.append(self.helper.make_node(op, [x.ref if isinstance(x, OnnxTensor) else x for x in inputs], names, **attrs))
+        r = OnnxTensor(shape, dtype, names[0])
         return r if outputs == 1 else (r, *names[1:])
 
     def emit(self, kind, inputs, attrs, shape, dtype):
@@ -185,7 +185,7 @@ class OnnxEmitter(Emitter):
         """Returns (values, indices) of the k largest elements of the last axis, sorted."""
         shape = (*x.shape[:-1], k)
         values, index = self.node("TopK", [x, self.ints([k])], shape, x.dtype, outputs=2, axis=-1)
-        return values, L(shape, "int64", index)
+        return values, OnnxTensor(shape, "int64", index)
 
     # ---- windowed ops
     def _conv(self, x, w, stride, padding, dilation, groups, result, to):

@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.graph import Sym
-from mindtorch.backend.export.rules import (L, LOWERINGS, Unsupported, axis, broadcast, kind_of, known, lower, number_of, product, size)
+from mindtorch.backend.export.rules import (OnnxTensor, LOWERINGS, Unsupported, axis, broadcast, kind_of, known, lowering, number_of, product, size)
 
 
 def out_type(k):
@@ -36,7 +36,7 @@ for _n in "abs neg floor ceil sign".split():
     LOWERINGS[_n] = LOWERINGS["prim." + _n] = _kept_unary(_n)
 
 
-@lower("round")
+@lowering("round")
 def _round(k, x, decimals=0):
     if decimals:
         p = float(10 ** decimals)
@@ -44,86 +44,86 @@ def _round(k, x, decimals=0):
     return _kept_unary("round")(k, x)
 
 
-@lower("relu", "nn.functional.relu")
+@lowering("relu", "nn.functional.relu")
 def _relu(k, x, inplace=False):
     return k.unary("relu", x) if kind_of(x.dtype) == "f" else k.binary("maximum", x, 0)
 
 
-@lower("trunc")
+@lowering("trunc")
 def _trunc(k, x):
     return x if kind_of(x.dtype) != "f" else k.mul(k.unary("sign", x), k.unary("floor", k.unary("abs", x)))
 
 
-@lower("frac")
+@lowering("frac")
 def _frac(k, x):
     return k.sub(x, _trunc(k, x))
 
 
-@lower("reciprocal", "prim.reciprocal")
+@lowering("reciprocal", "prim.reciprocal")
 def _reciprocal(k, x):
     return k.unary("reciprocal", k.cast(x, out_type(k)))
 
 
-@lower("square")
+@lowering("square")
 def _square(k, x):
     return k.mul(x, x)
 
 
-@lower("expm1")
+@lowering("expm1")
 def _expm1(k, x):
     # sinh(x/2) exp(x/2) * 2 preserves the precision near zero that exp(x) - 1 loses.
     h = k.mul(k.cast(x, out_type(k)), 0.5)
     return k.mul(k.mul(k.unary("sinh", h), k.unary("exp", h)), 2.0)
 
 
-@lower("log1p")
+@lowering("log1p")
 def _log1p(k, x):
     # 2 atanh(x / (x + 2)), for the same reason
     x = k.cast(x, out_type(k))
     return k.mul(k.unary("atanh", k.div(x, k.add(x, 2.0))), 2.0)
 
 
-@lower("log2")
+@lowering("log2")
 def _log2(k, x):
     return k.mul(k.unary("log", k.cast(x, out_type(k))), 1 / math.log(2))
 
 
-@lower("log10")
+@lowering("log10")
 def _log10(k, x):
     return k.mul(k.unary("log", k.cast(x, out_type(k))), 1 / math.log(10))
 
 
-@lower("exp2")
+@lowering("exp2")
 def _exp2(k, x):
     return k.unary("exp", k.mul(k.cast(x, out_type(k)), math.log(2)))
 
 
-@lower("logical_not")
+@lowering("logical_not")
 def _logical_not(k, x):
     return k.unary("not", k.cast(x, "bool"))
 
 
-@lower("bitwise_not")
+@lowering("bitwise_not")
 def _bitwise_not(k, x):
     return k.unary("not", x) if x.dtype == "bool" else k.sub(k.unary("neg", x), 1)
 
 
-@lower("isnan")
+@lowering("isnan")
 def _isnan(k, x):
     return k.unary("isnan", x, "bool")
 
 
-@lower("isinf")
+@lowering("isinf")
 def _isinf(k, x):
     return k.compare("eq", k.unary("abs", x), math.inf)
 
 
-@lower("isfinite")
+@lowering("isfinite")
 def _isfinite(k, x):
     return k.compare("lt", k.unary("abs", x), math.inf)
 
 
-@lower("nan_to_num")
+@lowering("nan_to_num")
 def _nan_to_num(k, x, nan=None, posinf=None, neginf=None):
     f = np.finfo(x.dtype)
     x = k.where(k.unary("isnan", x, "bool"), k.const(nan or 0.0, x.dtype), x)
@@ -154,14 +154,14 @@ for _n, _names in (("add", "add prim.add prim.add_scaled"), ("sub", "sub prim.su
         LOWERINGS[_m] = _arithmetic(_n)
 
 
-@lower("rsub", "prim.rsub")
+@lowering("rsub", "prim.rsub")
 def _rsub(k, a, b, alpha=1):
     a, b = _pair(k, a, b)
     scale = number_of(alpha)
     return k.sub(b, a if scale in (None, 1) else k.mul(a, scale))
 
 
-@lower("div", "true_divide", "prim.div")
+@lowering("div", "true_divide", "prim.div")
 def _div(k, a, b, rounding_mode=None):
     if rounding_mode is None:
         return k.div(*_pair(k, a, b))
@@ -172,20 +172,20 @@ def _div(k, a, b, rounding_mode=None):
     return _trunc(k, k.div(*_pair(k, a, b)))
 
 
-@lower("floor_divide")
+@lowering("floor_divide")
 def _floor_divide(k, a, b):
     a, b = _pair(k, a, b)
     return k.unary("floor", k.div(a, b)) if kind_of(a.dtype) == "f" else k.binary("intdiv", a, b)
 
 
-@lower("remainder")
+@lowering("remainder")
 def _remainder(k, a, b):
     a, b = _pair(k, a, b)
     q = k.unary("floor", k.div(a, b)) if kind_of(a.dtype) == "f" else k.binary("intdiv", a, b)
     return k.sub(a, k.mul(q, b))
 
 
-@lower("fmod")
+@lowering("fmod")
 def _fmod(k, a, b):
     a, b = _pair(k, a, b)
     if kind_of(a.dtype) != "f":
@@ -193,7 +193,7 @@ def _fmod(k, a, b):
     return k.sub(a, k.mul(_trunc(k, k.div(a, b)), b))
 
 
-@lower("pow", "float_power", "prim.pow", "prim.pow_base")
+@lowering("pow", "float_power", "prim.pow", "prim.pow_base")
 def _pow(k, a, b):
     n = number_of(b)
     if n is not None and not isinstance(a, (int, float)):
@@ -201,7 +201,7 @@ def _pow(k, a, b):
     return k.binary("pow", *_pair(k, a, b))
 
 
-@lower("prim.pow_number")
+@lowering("prim.pow_number")
 def _pow_number(k, a, p):
     return _power(k, k.cast(a, out_type(k)), p)
 
@@ -210,7 +210,7 @@ def _power(k, x, p):
     if p == 2:
         return k.mul(x, x)
     if p == 1:
-        return x if isinstance(x, L) else k.tensor(x)
+        return x if isinstance(x, OnnxTensor) else k.tensor(x)
     if kind_of(x.dtype) == "f":
         if p == 0.5:
             return k.unary("sqrt", x)
@@ -223,17 +223,17 @@ def _power(k, x, p):
     return k.binary("pow", x, p)
 
 
-@lower("maximum", "fmax", "prim.maximum")
+@lowering("maximum", "fmax", "prim.maximum")
 def _maximum(k, a, b):
     return k.binary("maximum", *_pair(k, a, b))
 
 
-@lower("minimum", "fmin", "prim.minimum")
+@lowering("minimum", "fmin", "prim.minimum")
 def _minimum(k, a, b):
     return k.binary("minimum", *_pair(k, a, b))
 
 
-@lower("atan2")
+@lowering("atan2")
 def _atan2(k, a, b):
     return k.binary("atan2", *_pair(k, a, b))
 
@@ -274,7 +274,7 @@ for _n in ("and", "or", "xor"):
     LOWERINGS["bitwise_" + _n] = LOWERINGS["prim.bitwise_" + _n] = _bitwise(_n)
 
 
-@lower("where")
+@lowering("where")
 def _where(k, c, a=None, b=None):
     if a is None:
         raise Unsupported("one argument: how many results there are depends on the values")
@@ -282,14 +282,14 @@ def _where(k, c, a=None, b=None):
     return k.where(k.cast(c, "bool"), k.cast(a, out_type(k)), k.cast(b, out_type(k)))
 
 
-@lower("masked_fill")
+@lowering("masked_fill")
 def _masked_fill(k, x, mask, value):
     v = k.tensor(value, x.dtype)
     y = k.where(mask, v, x)
     return y
 
 
-@lower("clamp", "clamp_min")
+@lowering("clamp", "clamp_min")
 def _clamp(k, x, min=None, max=None):
     return _bounds(k, x, min, max)
 
@@ -304,43 +304,43 @@ def _bounds(k, x, low, high):
     return x if high is None else k.binary("minimum", x, k.tensor(high, x.dtype))
 
 
-@lower("lerp")
+@lowering("lerp")
 def _lerp(k, a, b, w):
     return k.add(a, k.mul(k.tensor(w, a.dtype), k.sub(b, a)))
 
 
-@lower("addcmul")
+@lowering("addcmul")
 def _addcmul(k, x, a, b, value=1):
     return k.add(x, k.mul(k.mul(a, b), number_of(value)))
 
 
-@lower("addcdiv")
+@lowering("addcdiv")
 def _addcdiv(k, x, a, b, value=1):
     return k.add(x, k.mul(k.div(a, b), number_of(value)))
 
 
 # ------------------------------------------------------------------ dtype and identity
-@lower("prim.to_copy", "prim.to_copy_format", "type_as_written")
+@lowering("prim.to_copy", "prim.to_copy_format", "type_as_written")
 def _cast(k, x, *rest):
     return k.cast(x, out_type(k))
 
 
-@lower("clone", "contiguous", "Tensor.detach", "positive", "alias", "prim.clone", "prim.clone_format", "resolve_conj", "resolve_neg", "real")
+@lowering("clone", "contiguous", "Tensor.detach", "positive", "alias", "prim.clone", "prim.clone_format", "resolve_conj", "resolve_neg", "real")
 def _identity(k, x, *rest):
     return x
 
 
-@lower("copy_")
+@lowering("copy_")
 def _copy(k, x, src, non_blocking=False):
     return k.expand(k.cast(src, x.dtype), x.shape)
 
 
-@lower("fill_")
+@lowering("fill_")
 def _fill(k, x, value):
     return k.expand(k.reshape(k.tensor(value, x.dtype), (1,) * x.ndim), x.shape)
 
 
-@lower("zero_")
+@lowering("zero_")
 def _zero(k, x):
     return _fill(k, x, 0)
 
@@ -352,22 +352,22 @@ def _filled(k, value):
     return k.const(np.full(v.shape, value, v.dtype))
 
 
-@lower("zeros", "zeros_like", "new_zeros")
+@lowering("zeros", "zeros_like", "new_zeros")
 def _zeros(k, *rest):
     return _filled(k, 0)
 
 
-@lower("ones", "ones_like", "new_ones")
+@lowering("ones", "ones_like", "new_ones")
 def _ones(k, *rest):
     return _filled(k, 1)
 
 
-@lower("new_full")
+@lowering("new_full")
 def _new_full(k, x, shape, value, *rest):
     return _full(k, x, value)
 
 
-@lower("full_like", "full")
+@lowering("full_like", "full")
 def _full(k, x, value, *rest):
     n = number_of(value)
     if n is None:
@@ -376,7 +376,7 @@ def _full(k, x, value, *rest):
 
 
 # ------------------------------------------------------------------ shapes
-@lower("reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
+@lowering("reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
        "prim.view", "prim.unsafe_view", "prim.squeeze", "prim.unsqueeze", "prim.unsqueeze_ends", "prim.subscript_unsqueeze",
        "prim.squeeze_batch", "prim.unsqueeze_batch", "ravel")
 def _reshape(k, x, *rest):
@@ -385,7 +385,7 @@ def _reshape(k, x, *rest):
     return k.reshape(x, k.out[0].shape)
 
 
-@lower("permute", "prim.permute")
+@lowering("permute", "prim.permute")
 def _permute(k, x, *dims):
     return k.transpose(x, [axis(d, x.ndim) for d in _ints(dims)])
 
@@ -396,17 +396,17 @@ def _ints(x):
     return [x] if isinstance(x, int) else [i for v in x or () for i in _ints(v)]
 
 
-@lower("transpose", "swapaxes", "swapdims", "prim.transpose", "prim.unsafe_transpose")
+@lowering("transpose", "swapaxes", "swapdims", "prim.transpose", "prim.unsafe_transpose")
 def _transpose(k, x, a, b):
     return k.swap(x, a, b)
 
 
-@lower("t", "prim.t")
+@lowering("t", "prim.t")
 def _t(k, x):
     return x if x.ndim < 2 else k.swap(x, 0, 1)
 
 
-@lower("movedim", "moveaxis")
+@lowering("movedim", "moveaxis")
 def _movedim(k, x, source, destination):
     s = [axis(d, x.ndim) for d in ([source] if isinstance(source, int) else source)]
     t = [axis(d, x.ndim) for d in ([destination] if isinstance(destination, int) else destination)]
@@ -416,12 +416,12 @@ def _movedim(k, x, source, destination):
     return k.transpose(x, [rest.pop(0) if p is None else p for p in perm])
 
 
-@lower("expand", "expand_as", "broadcast_to", "prim.expand", "prim.spread")
+@lowering("expand", "expand_as", "broadcast_to", "prim.expand", "prim.spread")
 def _expand(k, x, *rest):
     return k.expand(x, k.out[0].shape)
 
 
-@lower("repeat", "tile")
+@lowering("repeat", "tile")
 def _repeat(k, x, *rest):
     shape = k.out[0].shape
     x = k.reshape(x, (1,) * (len(shape) - x.ndim) + x.shape)
@@ -434,7 +434,7 @@ def _repeat(k, x, *rest):
     return x
 
 
-@lower("repeat_interleave")
+@lowering("repeat_interleave")
 def _repeat_interleave(k, x, repeats=None, dim=None, output_size=None):
     if not isinstance(repeats, int):
         raise Unsupported("a tensor of repeats")
@@ -445,29 +445,29 @@ def _repeat_interleave(k, x, repeats=None, dim=None, output_size=None):
     return k.reshape(k.expand(y, (*x.shape[:dim + 1], repeats, *x.shape[dim + 1:])), k.out[0].shape)
 
 
-@lower("cat", "prim.cat")
+@lowering("cat", "prim.cat")
 def _cat(k, xs, dim=0):
     xs = [k.cast(x, out_type(k)) for x in xs if not (x.ndim == 1 and x.shape[0] == 0 and len(k.out[0].shape) != 1)]
     return k.concat(xs, dim)
 
 
-@lower("stack", "prim.stack")
+@lowering("stack", "prim.stack")
 def _stack(k, xs, dim=0, *rest):
     d = axis(dim, xs[0].ndim + 1)
     return k.concat([k.reshape(k.cast(x, out_type(k)), (*x.shape[:d], 1, *x.shape[d:])) for x in xs], d)
 
 
-@lower("hstack")
+@lowering("hstack")
 def _hstack(k, xs):
     return k.concat([k.cast(x if x.ndim else k.reshape(x, (1,)), out_type(k)) for x in xs], 1 if xs[0].ndim > 1 else 0)
 
 
-@lower("vstack")
+@lowering("vstack")
 def _vstack(k, xs):
     return k.concat([k.cast(x if x.ndim > 1 else k.reshape(x, (1, product(x.shape))), out_type(k)) for x in xs], 0)
 
 
-@lower("split", "chunk", "tensor_split", "split_with_sizes", "unsafe_split", "unsafe_chunk")
+@lowering("split", "chunk", "tensor_split", "split_with_sizes", "unsafe_split", "unsafe_chunk")
 def _split(k, x, how=None, dim=0, *rest):
     dim = axis(dim, x.ndim)
     out, start = [], 0
@@ -478,32 +478,32 @@ def _split(k, x, how=None, dim=0, *rest):
     return out
 
 
-@lower("unbind", "prim.unbind")
+@lowering("unbind", "prim.unbind")
 def _unbind(k, x, dim=0):
     dim = axis(dim, x.ndim)
     return [k.reshape(k.slice(x, dim, i, i + 1), v.shape) for i, v in enumerate(k.out)]
 
 
-@lower("narrow")
+@lowering("narrow")
 def _narrow(k, x, dim, start, length):
     start = axis(start, x.shape[dim])
     return k.slice(x, dim, start, start + length)
 
 
-@lower("select", "prim.select")
+@lowering("select", "prim.select")
 def _select(k, x, dim, index):
     i = axis(index, size(x.shape[dim])) if isinstance(index, int) and index < 0 else index
     return k.reshape(k.gather(x, k.const(np.array([i]), "int64"), dim), k.out[0].shape)
 
 
-@lower("flip")
+@lowering("flip")
 def _flip(k, x, *dims):
     for d in _ints(dims):
         x = k.gather(x, k.const(np.arange(size(x.shape[d]))[::-1].copy(), "int64"), d)
     return x
 
 
-@lower("roll")
+@lowering("roll")
 def _roll(k, x, shifts, dims=None):
     if dims is None or dims == ():
         flat = k.reshape(x, (product(x.shape),))
@@ -518,27 +518,27 @@ def _roll(k, x, shifts, dims=None):
 
 
 # ------------------------------------------------------------------ indexing
-@lower("index_select")
+@lowering("index_select")
 def _index_select(k, x, dim, index):
     return k.gather(x, index, dim)
 
 
-@lower("nn.functional.embedding")
+@lowering("nn.functional.embedding")
 def _embedding(k, index, weight, padding_idx=None, max_norm=None, *rest):
     if max_norm is not None:
         raise Unsupported("max_norm")
     return k.gather(weight, index, 0)
 
 
-@lower("embedding")
+@lowering("embedding")
 def _embedding_of_weight(k, weight, index, *rest):
     return k.gather(weight, index, 0)
 
 
-@lower("gather", "take_along_dim")
+@lowering("gather", "take_along_dim")
 def _gather(k, x, dim, index, sparse_grad=False):
     """Lowers to a gather from the flattened tensor; computes the linear index of every element."""
-    if isinstance(dim, L):
+    if isinstance(dim, OnnxTensor):
         dim, index = index, dim             # take_along_dim(input, indices, dim)
         if dim is None:
             raise Unsupported("no dim")
@@ -556,7 +556,7 @@ def _gather(k, x, dim, index, sparse_grad=False):
 def _index_parts(x, index):
     """Returns the index as a list with one entry per dimension of x, or of the result (None)."""
     index = list(index) if isinstance(index, tuple) else [index]
-    used = sum(1 if not (isinstance(i, L) and i.dtype == "bool") else i.ndim for i in index if i is not None and i is not Ellipsis
+    used = sum(1 if not (isinstance(i, OnnxTensor) and i.dtype == "bool") else i.ndim for i in index if i is not None and i is not Ellipsis
                and not isinstance(i, bool))
     if any(i is Ellipsis for i in index):
         at = next(j for j, i in enumerate(index) if i is Ellipsis)
@@ -566,7 +566,7 @@ def _index_parts(x, index):
     return index
 
 
-@lower("Tensor.__getitem__")
+@lowering("Tensor.__getitem__")
 def _getitem(k, x, index):
     parts, dim, arrays = _index_parts(x, index), 0, []
     for p in parts:
@@ -580,7 +580,7 @@ def _getitem(k, x, index):
                 start, stop, step = slice(*parts_).indices(size(n))
                 x = k.slice(x, dim, start, max(start, stop), step)
             dim += 1
-        elif isinstance(p, bool) or (isinstance(p, L) and p.dtype == "bool"):
+        elif isinstance(p, bool) or (isinstance(p, OnnxTensor) and p.dtype == "bool"):
             raise Unsupported("a mask as index: the size of the result depends on its values")
         elif isinstance(p, int):
             i = p + size(x.shape[dim]) if p < 0 else p
@@ -621,16 +621,16 @@ def _wrapped(k, i, n):
     return k.where(k.compare("lt", i, 0), k.add(i, n), i)
 
 
-@lower("setitem")
+@lowering("setitem")
 def _setitem(k, x, index, value):
     """Lowers a write as a gather from the flattened tensor and value: the positions are known,
     because the index contains no computed tensors."""
     parts = index if isinstance(index, tuple) else (index,)
-    if len(parts) == 1 and isinstance(parts[0], L) and parts[0].dtype == "bool" and parts[0].shape == x.shape:
+    if len(parts) == 1 and isinstance(parts[0], OnnxTensor) and parts[0].dtype == "bool" and parts[0].shape == x.shape:
         return k.where(parts[0], k.expand(k.tensor(value, x.dtype), x.shape), x)
     plain = []
     for p in parts:
-        if isinstance(p, L):
+        if isinstance(p, OnnxTensor):
             if p.const is None:
                 raise Unsupported("a write at computed indices")
             p = p.const
@@ -649,7 +649,7 @@ def _setitem(k, x, index, value):
     return k.reshape(k.gather(both, k.const(source, "int64"), 0), x.shape)
 
 
-@lower("written_through")
+@lowering("written_through")
 def _written_through(k, old, new, places):
     """Returns a tensor after a write to another one that shares its memory (see core/tracing.py).
     """
@@ -667,7 +667,7 @@ def _part(which):
 LOWERINGS["tril"], LOWERINGS["triu"] = _part(np.tril), _part(np.triu)
 
 
-@lower("diagonal")
+@lowering("diagonal")
 def _diagonal(k, x, offset=0, dim1=0, dim2=1):
     if x.ndim != 2:
         raise Unsupported("more than two dimensions")

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.export.rules import LOWERINGS, Unsupported, axis, lower, number_of, product, size
+from mindtorch.backend.export.rules import LOWERINGS, Unsupported, axis, lowering, number_of, product, size
 from mindtorch.backend.export.ops import _pair, out_type
 
 
@@ -28,7 +28,7 @@ LOWERINGS["prim.sum_elements"] = lambda k, x, mean=None: k.reduce("sum", x, rang
 LOWERINGS["prim.mean_elements"] = lambda k, x, mean=None: k.reduce("mean", x, range(x.ndim))
 
 
-@lower("prod")
+@lowering("prod")
 def _prod(k, x, dim=None, keepdim=False, dtype=None):
     return k.reduce("prod", k.cast(x, out_type(k)), _dims(dim, x.ndim), keepdim)
 
@@ -65,12 +65,12 @@ def _argument(kind):
 LOWERINGS["argmax"], LOWERINGS["argmin"] = _argument("argmax"), _argument("argmin")
 
 
-@lower("any")
+@lowering("any")
 def _any(k, x, dim=None, keepdim=False):
     return k.cast(k.reduce("max", k.cast(k.cast(x, "bool"), "int32"), _dims(dim, x.ndim), keepdim), "bool")
 
 
-@lower("all")
+@lowering("all")
 def _all(k, x, dim=None, keepdim=False):
     return k.cast(k.reduce("min", k.cast(k.cast(x, "bool"), "int32"), _dims(dim, x.ndim), keepdim), "bool")
 
@@ -101,7 +101,7 @@ def _spread(root):
 LOWERINGS["var"], LOWERINGS["std"] = _spread(False), _spread(True)
 
 
-@lower("norm", "linalg.vector_norm", "linalg.norm")
+@lowering("norm", "linalg.vector_norm", "linalg.norm")
 def _norm(k, x, p=2, dim=None, keepdim=False, *rest):
     p = 2 if p in (None, "fro") else p
     dims = _dims(dim, x.ndim)
@@ -115,7 +115,7 @@ def _norm(k, x, p=2, dim=None, keepdim=False, *rest):
     raise Unsupported(f"ord {p!r}")
 
 
-@lower("logsumexp")
+@lowering("logsumexp")
 def _logsumexp(k, x, dim, keepdim=False):
     dims = _dims(dim, x.ndim)
     m = k.reduce("max", x, dims, True)
@@ -123,12 +123,12 @@ def _logsumexp(k, x, dim, keepdim=False):
     return k.reshape(y, k.out[0].shape)
 
 
-@lower("cumsum")
+@lowering("cumsum")
 def _cumsum(k, x, dim, dtype=None):
     return k.cumsum(k.cast(x, out_type(k)), dim)
 
 
-@lower("topk")
+@lowering("topk")
 def _topk(k, x, n, dim=-1, largest=True, sorted=True):
     y = x if largest else k.unary("neg", x)
     moved = axis(dim, x.ndim) != x.ndim - 1
@@ -138,7 +138,7 @@ def _topk(k, x, n, dim=-1, largest=True, sorted=True):
     return [values if largest else k.unary("neg", values), index]
 
 
-@lower("nn.functional.one_hot")
+@lowering("nn.functional.one_hot")
 def _one_hot(k, x, num_classes=-1):
     n = k.out[0].shape[-1]
     if num_classes == -1:

@@ -1,5 +1,5 @@
 """Lowerings of recurrent layers, unrolled over time (see rules.py)."""
-from mindtorch.backend.export.rules import Unsupported, lower, size
+from mindtorch.backend.export.rules import Unsupported, lowering, size
 from mindtorch.backend.export.nn import linear
 
 
@@ -67,10 +67,10 @@ def _network(kind, nonlinearity="tanh"):
     return f
 
 
-lower("lstm")(_network("lstm"))
-lower("gru")(_network("gru"))
-lower("rnn_tanh")(_network("rnn"))
-lower("rnn_relu")(_network("rnn", "relu"))
+lowering("lstm")(_network("lstm"))
+lowering("gru")(_network("gru"))
+lowering("rnn_tanh")(_network("rnn"))
+lowering("rnn_relu")(_network("rnn", "relu"))
 
 
 def _cell(kind, nonlinearity="tanh"):
@@ -85,7 +85,7 @@ def _cell(kind, nonlinearity="tanh"):
     return f
 
 
-lower("lstm_cell")(_cell("lstm"))
-lower("gru_cell")(_cell("gru"))
-lower("rnn_tanh_cell")(_cell("rnn"))
-lower("rnn_relu_cell")(_cell("rnn", "relu"))
+lowering("lstm_cell")(_cell("lstm"))
+lowering("gru_cell")(_cell("gru"))
+lowering("rnn_tanh_cell")(_cell("rnn"))
+lowering("rnn_relu_cell")(_cell("rnn", "relu"))

@@ -28,7 +28,7 @@ class _Once(dict):
 LOWERINGS = _Once()
 
 
-def lower(*names):
+def lowering(*names):
     """Decorator: registers the lowering of these ops."""
     def deco(fn):
         for n in names:
@@ -42,7 +42,7 @@ def has_lowering(name):
     return name in LOWERINGS
 
 
-class L:
+class OnnxTensor:
     """A tensor of the target format: shape (ints and Syms), dtype, the target's reference, and its
     values if it is a constant."""
 
@@ -104,8 +104,8 @@ def number_of(x):
     anything else."""
     if isinstance(x, (bool, int, float)):
         return x
-    a = getattr(x, "_a", None)
-    return a.item() if isinstance(a, np.ndarray) and not isinstance(x, L) else None
+    a = getattr(x, "_array", None)
+    return a.item() if isinstance(a, np.ndarray) and not isinstance(x, OnnxTensor) else None
 
 
 class Emitter:
@@ -415,4 +415,4 @@ def lower_graph(graph, emitter):
     return get
 
 
-__all__ = ["L", "Emitter", "LOWERINGS", "close", "lower", "lower_graph", "has_lowering", "Unsupported", "Value"]
+__all__ = ["OnnxTensor", "Emitter", "LOWERINGS", "close", "lowering", "lower_graph", "has_lowering", "Unsupported", "Value"]

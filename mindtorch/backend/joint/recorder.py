@@ -1,7 +1,7 @@
 """A device that runs the host's kernels and records them: it turns a captured call into one joint
 forward-backward program.
 
-Tensors on this device stand in for host tensors while a call is traced (core/joint.py). Everything
+Tensors on this device stand in for host tensors while a call is traced (core/compiled_graph.py). Everything
 is computed immediately, on real memory. Kernels, views, writes and constants become `Event`s in
 execution order. Anything that would leave the program, such as reading values, raises `Refused`.
 """
@@ -16,15 +16,15 @@ import numpy as np
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.memory import offset_of, on_storage, root
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS
-from mindtorch.backend.device import Device, Lacking
-from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, Stype
+from mindtorch.backend.device import Device, UnsupportedByKernel
+from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, NpDtype
 
 
-class Refused(Exception):
+class GraphBreak(Exception):
     """Graph break: the reason why a call cannot be recorded as a program."""
 
 
-class Differs(Exception):
+class ShapeMismatch(Exception):
     """Guard failure: sizes that depend on values differ from the recorded ones."""
 
 
@@ -46,7 +46,7 @@ class Value:
         return v
 
 
-class Slot:
+class Buffer:
     """A handle: the array, while it is needed, and its Value."""
 
     __slots__ = ("array", "value")
@@ -88,7 +88,7 @@ class Event:
         return Event(self.kind, self.name, ins, self.outs, self.kw, self.fn, self.compute, self.several, self.wraps, self.loop, self.sure)
 
 
-class Recorder(Device):
+class RecordingDevice(Device):
     """The device of one recording.
 
     way(name) returns, for a primitive: (function that runs its host kernel on any operands, or
@@ -106,19 +106,19 @@ class Recorder(Device):
         self.homes: dict[int, tuple[weakref.ref[Array], int]] = {}
 
     # ---- values
-    def _slot(self, a: Array) -> Slot:
+    def _slot(self, a: Array) -> Buffer:
         own = root(a)
         known = self.homes.get(id(own))
         if known is None or known[0]() is not own:
             known = self.homes[id(own)] = weakref.ref(own), self.places
         v = Value(a, self.places, known[1])
         self.places += 1
-        return Slot(a, v)
+        return Buffer(a, v)
 
     #: registers an array that is passed in from outside in every run
     give = _slot
 
-    def constant(self, array: Array) -> Slot:
+    def constant(self, array: Array) -> Buffer:
         h = self._slot(np.array(array))
         self.events.append(Event("constant", "constant", (), (h.value,), {"array": h.array}))
         return h
@@ -126,27 +126,27 @@ class Recorder(Device):
     upload = constant
 
     def download(self, handle: Handle) -> NoReturn:
-        raise Refused("values are read")
+        raise GraphBreak("values are read")
 
     def lacking(self, what: str) -> NoReturn:
-        raise Refused(what)
+        raise GraphBreak(what)
 
-    def geometry(self, handle: Any) -> tuple[Sizes, Stype, Strides]:
+    def geometry(self, handle: Any) -> tuple[Sizes, NpDtype, Strides]:
         a = handle.array
         k = a.itemsize
         return a.shape, a.dtype, tuple([s // k for s in a.strides])
 
-    def view(self, handle: Any, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Slot:
-        a, k = handle.array, stype.itemsize
+    def view(self, handle: Any, sizes: Sizes, strides: Strides, offset: int, np_dtype: NpDtype) -> Buffer:
+        a, k = handle.array, np_dtype.itemsize
         steps, at = tuple([s * k for s in strides]), offset * k if a.size and 0 not in sizes else 0
-        h = self._slot(on_storage(a, tuple(sizes), steps, offset_of(a) + at, stype))
+        h = self._slot(on_storage(a, tuple(sizes), steps, offset_of(a) + at, np_dtype))
         self.events.append(Event("view", "view", (handle.value,), (h.value,), {"offset": at}))
         return h
 
     def write(self, handle: Any, value: Any) -> None:
         to, v = handle.array, value.array
         if not to.flags.writeable:
-            raise Refused("read-only memory is modified in place")
+            raise GraphBreak("read-only memory is modified in place")
         to[...] = v if v.dtype == to.dtype else cast_array(v, to.dtype)
         self.events.append(Event("write", "write", (handle.value, value.value), (), {}))
 
@@ -154,9 +154,9 @@ class Recorder(Device):
     def kernel(self, name: str, fn: Kernel) -> Kernel:
         """Wraps the host's kernel `fn` to operate on handles."""
         def run(*handles, **kw):
-            if not all([h is None or h.__class__ is Slot for h in handles]):
+            if not all([h is None or h.__class__ is Buffer for h in handles]):
                 # (scalar operands: the host's in-place kernels are not in the kernel tables)
-                raise Lacking
+                raise UnsupportedByKernel
             if "device" in kw:
                 kw["device"] = self.host
             arrays = [None if h is None else h.array for h in handles]
@@ -188,4 +188,4 @@ def _loop(fn, kw):
     return None if numbers is None else (found[0], numbers)
 
 
-__all__ = ["Differs", "Event", "Recorder", "Refused", "Slot", "Value"]
+__all__ = ["ShapeMismatch", "Event", "RecordingDevice", "GraphBreak", "Buffer", "Value"]

@@ -10,20 +10,20 @@ import numpy as np
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.copies import into
 from mindtorch.backend.cpu.memory import offset_of, on_storage, strided
-from mindtorch.backend.joint.recorder import Differs, Event, Refused, Value
+from mindtorch.backend.joint.recorder import ShapeMismatch, Event, GraphBreak, Value
 
 
 def _cast_into(to, v):
     to[...] = cast_array(v, to.dtype)
 
 
-class Writer:
+class CodeWriter:
     """Generates functions from events; constants and kernels are variables in their global scope.
     """
 
     def __init__(self) -> None:
         self.scope: dict[str, Any] = {"ndarray": np.ndarray, "asarray": np.asarray, "empty": np.empty, "strided": strided, "on_storage": on_storage,
-                                      "offset_of": offset_of, "cast_into": _cast_into, "Differs": Differs, "into": into}
+                                      "offset_of": offset_of, "cast_into": _cast_into, "Differs": ShapeMismatch, "into": into}
         self.names: dict[int, str] = {}
         self.held: list[Any] = []  # (keeps the named objects alive, so that their ids stay unique)
 
@@ -194,7 +194,7 @@ def check_writes(events: Sequence[Event]) -> None:
     constants = {e.outs[0].home for e in events if e.kind == "constant" and e.outs[0] is not None}
     for e in events:
         if e.writes and e.ins[0] is not None and e.ins[0].home in constants:
-            raise Refused("a constant is modified in place")
+            raise GraphBreak("a constant is modified in place")
 
 
-__all__ = ["Writer", "check_writes"]
+__all__ = ["CodeWriter", "check_writes"]

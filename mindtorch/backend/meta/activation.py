@@ -1,7 +1,7 @@
 """Activations and softmax, whose result has the shape of the first operand; helper kernels shared
 by losses."""
 from mindtorch.backend.meta import kernel
-from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.arrays import meta_array
 from mindtorch.backend.meta.elementwise import elementwise
 
 kernel("hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh negative_part_backward prelu_kernel silu silu_backward threshold",
@@ -10,7 +10,7 @@ kernel("hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh n
 
 @kernel("softmax log_softmax softmax_backward log_softmax_backward rrelu_noise")
 def _same(fwd, arrays, kw):
-    return blank(arrays[0].shape, arrays[0].dtype, arrays[0])
+    return meta_array(arrays[0].shape, arrays[0].dtype, arrays[0])
 
 
 @kernel("gelu")
@@ -25,9 +25,9 @@ def _gelu_grad(fwd, arrays, kw):
 
 @kernel("mean_elements sum_elements")
 def _total(fwd, arrays, kw):
-    return blank((), arrays[0].dtype)
+    return meta_array((), arrays[0].dtype)
 
 
 @kernel("expand_elements")
 def _spread(fwd, arrays, kw):
-    return blank(kw["shape"], arrays[0].dtype)
+    return meta_array(kw["shape"], arrays[0].dtype)

@@ -39,7 +39,7 @@ def _reserve(nbytes):
     spans.append((_low, _high))
 
 
-def blank(shape: Sequence[int], dtype: DTypeLike, like: Array | None = None) -> Array:
+def meta_array(shape: Sequence[int], dtype: DTypeLike, like: Array | None = None) -> Array:
     """Returns a meta array of the given shape and dtype; `like`: an array whose dimension order it
     follows."""
     dtype = np.dtype(dtype)
@@ -58,7 +58,7 @@ def blank(shape: Sequence[int], dtype: DTypeLike, like: Array | None = None) -> 
     return flat.reshape(shape)
 
 
-def is_blank(a: Array) -> bool:
+def is_meta_array(a: Array) -> bool:
     """True if an array is in the address space of meta tensors (empty arrays are not)."""
     at = a.__array_interface__["data"][0]
     return any(low <= at < high for low, high in spans)
@@ -66,5 +66,5 @@ def is_blank(a: Array) -> bool:
 
 def on_strides(shape: Sizes, dtype: DTypeLike, strides: Strides) -> Array:
     """Returns a meta array with the given dense strides (in elements)."""
-    flat = blank(shape, dtype)
+    flat = meta_array(shape, dtype)
     return np.ndarray(shape, dtype, flat, 0, [s * flat.itemsize for s in strides]) if flat.size else flat

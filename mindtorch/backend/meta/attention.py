@@ -2,7 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.meta import kernel
-from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.arrays import meta_array
 
 _F32 = np.dtype(np.float32)
 
@@ -13,13 +13,13 @@ def _attention(fwd, arrays, kw):
     shape = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
     if bias is not None:
         shape = np.broadcast_shapes(shape, bias.shape)
-    return (blank((*np.broadcast_shapes(shape[:-2], v.shape[:-2]), q.shape[-2], v.shape[-1]), q.dtype),
-            blank(shape, _F32 if q.itemsize == 2 else q.dtype), None if kw["keep"] == 1 else blank(shape, np.dtype(bool)))
+    return (meta_array((*np.broadcast_shapes(shape[:-2], v.shape[:-2]), q.shape[-2], v.shape[-1]), q.dtype),
+            meta_array(shape, _F32 if q.itemsize == 2 else q.dtype), None if kw["keep"] == 1 else meta_array(shape, np.dtype(bool)))
 
 
 @kernel("scaled_dot_product_attention_backward")
 def _attention_grad(fwd, arrays, kw):
     g, q, k, v = arrays[:4]
     lead = g.shape[:-2]
-    return tuple(blank((*np.broadcast_shapes(lead, a.shape[:-2]), *a.shape[-2:]), g.dtype) if need else None
+    return tuple(meta_array((*np.broadcast_shapes(lead, a.shape[:-2]), *a.shape[-2:]), g.dtype) if need else None
                  for a, need in zip((q, k, v), kw["needs"]))

@@ -1,6 +1,6 @@
 """Convolutions."""
 from mindtorch.backend.meta import kernel
-from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.arrays import meta_array
 from mindtorch.backend.sizes import out_size
 
 
@@ -10,21 +10,21 @@ def _conv(fwd, arrays, kw):
     out = kw.get("out")
     if out is None:
         out = out_size(x.shape[2:], w.shape[2:], kw["stride"], kw["padding"], kw["dilation"])
-    return blank((x.shape[0], w.shape[0], *out), x.dtype)
+    return meta_array((x.shape[0], w.shape[0], *out), x.dtype)
 
 
 @kernel("convolution_transposed")
 def _conv_transposed(fwd, arrays, kw):
     g, w = arrays[:2]
-    return blank((g.shape[0], w.shape[1] * kw["groups"], *kw["size"]), g.dtype)
+    return meta_array((g.shape[0], w.shape[1] * kw["groups"], *kw["size"]), g.dtype)
 
 
 @kernel("convolution_weight")
 def _conv_weight(fwd, arrays, kw):
     g, x = arrays
-    return blank((g.shape[1], x.shape[1] // kw["groups"], *kw["kernel"]), g.dtype)
+    return meta_array((g.shape[1], x.shape[1] // kw["groups"], *kw["kernel"]), g.dtype)
 
 
 @kernel("spread_channels")
 def _spread(fwd, arrays, kw):
-    return blank(kw["shape"], arrays[0].dtype)
+    return meta_array(kw["shape"], arrays[0].dtype)

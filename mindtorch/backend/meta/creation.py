@@ -4,12 +4,12 @@ create for internal use.
 (A meta tensor requested by the user is created from its shape alone, in torch/_meta.py.)
 """
 from mindtorch.backend.meta import kernel
-from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.arrays import meta_array
 
 
 @kernel("new_full")
 def _new_full(fwd, arrays, kw):
-    return blank(kw["size"], kw["stype"])
+    return meta_array(kw["size"], kw["np_dtype"])
 
 
 @kernel("""empty empty_strided zeros full arange linspace logspace eye uniform normal randint randperm

@@ -2,7 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.meta import kernel
-from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.arrays import meta_array
 from mindtorch.backend.meta.elementwise import elementwise
 
 kernel("masked_scale", elementwise)
@@ -12,4 +12,4 @@ kernel("masked_scale", elementwise)
 def _dropout(fwd, arrays, kw):
     a = arrays[0]
     shape = a.shape[:2] + (1,) * (a.ndim - 2) if kw.get("feature") else a.shape
-    return blank(a.shape, a.dtype, a), blank(shape, np.dtype(bool))
+    return meta_array(a.shape, a.dtype, a), meta_array(shape, np.dtype(bool))

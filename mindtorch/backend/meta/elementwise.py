@@ -2,7 +2,7 @@
 the kernel on one element of each operand."""
 import numpy as np
 
-from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.arrays import meta_array
 
 _ONE = (1,)
 
@@ -22,4 +22,4 @@ def elementwise(fwd, arrays, kw):
     r = r if r.__class__ is np.ndarray else np.asarray(r)
     if r.size != 1:
         return None
-    return blank(shape, r.dtype, next((a for a in arrays if a is not None and a.shape == shape), None))
+    return meta_array(shape, r.dtype, next((a for a in arrays if a is not None and a.shape == shape), None))

@@ -5,17 +5,17 @@ import math
 import numpy as np
 
 from mindtorch.backend.meta import kernel
-from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.arrays import meta_array
 
 _F32 = np.dtype(np.float32)
 
 
 def _same(a):
-    return blank(a.shape, a.dtype, a)
+    return meta_array(a.shape, a.dtype, a)
 
 
 def _statistic(n, a):
-    return blank((n,), _F32 if a.itemsize == 2 else a.dtype)
+    return meta_array((n,), _F32 if a.itemsize == 2 else a.dtype)
 
 
 @kernel("native_layer_norm")
@@ -64,6 +64,6 @@ def _instance_statistics(fwd, arrays, kw):
 def _grads(fwd, arrays, kw):
     g, x, w = arrays[:3]
     shape = kw.get("shape", x.shape[1:2])
-    grads = [blank(x.shape, g.dtype, x), None if w is None else blank(w.shape, g.dtype), blank(shape or (), g.dtype)]
+    grads = [meta_array(x.shape, g.dtype, x), None if w is None else meta_array(w.shape, g.dtype), meta_array(shape or (), g.dtype)]
     needs = kw["needs"]
     return tuple(a if need else None for a, need in zip(grads, needs)) + (None,) * (len(needs) - 3)

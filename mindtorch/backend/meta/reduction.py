@@ -3,7 +3,7 @@ sums."""
 import numpy as np
 
 from mindtorch.backend.meta import kernel
-from mindtorch.backend.meta.arrays import blank
+from mindtorch.backend.meta.arrays import meta_array
 from mindtorch.backend.meta.elementwise import probe
 
 _I64 = np.dtype(np.int64)
@@ -19,15 +19,15 @@ def _reduced(fwd, arrays, kw):
     r = r if r.__class__ is np.ndarray else np.asarray(r)
     axes = tuple(range(a.ndim)) if axes is None else axes
     shape = [1 if d in axes else n for d, n in enumerate(a.shape) if keep or d not in axes]
-    return blank(shape, r.dtype) if len(shape) == r.ndim else None
+    return meta_array(shape, r.dtype) if len(shape) == r.ndim else None
 
 
 @kernel("spread")
 def _spread(fwd, arrays, kw):
-    return blank(kw["shape"], arrays[0].dtype)
+    return meta_array(kw["shape"], arrays[0].dtype)
 
 
 @kernel("cumprod cumsum cumsum_backward")
 def _running(fwd, arrays, kw):
     a = arrays[0]
-    return blank(a.shape, _I64 if a.dtype.kind in "biu" else a.dtype, a)
+    return meta_array(a.shape, _I64 if a.dtype.kind in "biu" else a.dtype, a)

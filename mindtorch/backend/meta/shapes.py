@@ -3,13 +3,13 @@ shape."""
 import numpy as np
 
 from mindtorch.backend.meta import kernel
-from mindtorch.backend.meta.arrays import blank, on_strides
+from mindtorch.backend.meta.arrays import meta_array, on_strides
 from mindtorch.backend.strides import check_rank, format_strides, like_strides, strides_of
 
 
 @kernel("flip roll tril triu")
 def _same(fwd, arrays, kw):
-    return blank(arrays[0].shape, arrays[0].dtype, arrays[0])
+    return meta_array(arrays[0].shape, arrays[0].dtype, arrays[0])
 
 
 @kernel("clone")
@@ -20,7 +20,7 @@ def _clone(fwd, arrays, kw):
     small = np.empty(tuple(min(n, 2) for n in a.shape), a.dtype)
     order = sorted(range(a.ndim), key=lambda i: -a.strides[i])
     kept = fwd(small.transpose(order).copy().transpose([order.index(i) for i in range(a.ndim)]))
-    return blank(a.shape, a.dtype, None if kept.flags.c_contiguous else a)
+    return meta_array(a.shape, a.dtype, None if kept.flags.c_contiguous else a)
 
 
 @kernel("clone_format")

@@ -22,7 +22,7 @@ from typing import Any
 
 import mindtorch.backend.mindspore.at_exit  # noqa: F401
 from mindtorch.backend.cpython import set_class
-from mindtorch.backend.mindspore import steps
+from mindtorch.backend.mindspore import graph_mode_step
 from mindtorch.backend.mindspore.parallel_context import refuse_shard
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MixedPrecisionType, executor
@@ -127,7 +127,7 @@ def be_a_cell(cls):
         set_class(Cell, _CellKind)
 
 
-class Borrowed:
+class NonDataDescriptor:
     """A name provided by Cell; `Module.__getattr__` resolves it if the Module has no attribute of
     that name.
 
@@ -154,7 +154,7 @@ class Borrowed:
         return self.value if get is None else get(self.value, obj, cls)
 
 
-class _State(Borrowed):
+class _State(NonDataDescriptor):
     """Per-object state of a Cell, created at the first access."""
 
     __slots__ = ()
@@ -166,7 +166,7 @@ class _State(Borrowed):
         return made
 
 
-class _Derived(Borrowed):
+class _Derived(NonDataDescriptor):
     """An attribute computed from the Module at every access."""
 
     __slots__ = ()
@@ -220,8 +220,8 @@ def _set_entry(module):
 
 def _as_top_cell(module, *args, **kwargs):
     call = module._call_impl if module.__dict__.get("mixed_precision_type") is None else functools.partial(_in_precision, module)
-    if not kwargs and steps.records(module, args):
-        return steps.ran(module, args, call(*args))
+    if not kwargs and graph_mode_step.records(module, args):
+        return graph_mode_step.ran(module, args, call(*args))
     if executor.grad_flag():
         return call(*args, **kwargs)
     executor.set_grad_flag(True)
@@ -378,7 +378,7 @@ def _native_parameters(module):
                 p = held[name] = parameter_class(b, requires_grad=False)
                 if known is not None:
                     p.name = known
-            elif p._a is not b._a:
+            elif p._array is not b._array:
                 follow(p, b)
             found[name] = p
     return found
@@ -472,18 +472,18 @@ def _borrow(adapted):
         if name not in own and not (name.startswith("__") and name.endswith("__")):
             for cls in Cell.__mro__:
                 if name in vars(cls):
-                    found[name] = Borrowed(name, adapted(vars(cls)[name]))
+                    found[name] = NonDataDescriptor(name, adapted(vars(cls)[name]))
                     break
     for name in own:
-        found[name] = Borrowed(name, vars(_AsCell)[name])
+        found[name] = NonDataDescriptor(name, vars(_AsCell)[name])
     for name, make in state.items():
         found[name] = _State(name, make)
     for name, make in (("_cells", lambda m: m.__dict__.get("_modules", {})),
                        ("_params", _native_parameters),
                        ("construct", lambda m: m.forward)):
         found[name] = _Derived(name, make)
-    found["requires_grad"] = Borrowed("requires_grad", False)
-    found["mixed_precision_type"] = Borrowed("mixed_precision_type", None)
+    found["requires_grad"] = NonDataDescriptor("requires_grad", False)
+    found["mixed_precision_type"] = NonDataDescriptor("mixed_precision_type", None)
     return found
 
 

@@ -21,12 +21,12 @@ from mindspore.train import serialization as _serialization  # noqa: E402
 
 def array_of(t):
     """Returns a facade tensor's values as an array; for a device tensor MindSpore fetches them."""
-    return t._a if t._h is None else t.asnumpy()
+    return t._array if t._handle is None else t.asnumpy()
 
 
 def _native(name, t):
     if is_ours(t):
-        return MSParameter(from_array(array_of(t)), name=name, requires_grad=t._rg)
+        return MSParameter(from_array(array_of(t)), name=name, requires_grad=t._requires_grad_)
     return t
 
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mindtorch.backend.mindspore import steps
+from mindtorch.backend.mindspore import graph_mode_step
 from mindtorch.backend.mindspore.cell import as_function
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import is_ours
@@ -21,7 +21,7 @@ from mindspore.ops.composite import base as _base  # noqa: E402
 
 MSTensor = ms.Tensor
 MSParameter = ms.Parameter
-#: set by core.differentiate: runs a function for gradients on the facade's autograd graph; computes
+#: set by core.mindspore_functional_grad: runs a function for gradients on the facade's autograd graph; computes
 #: those gradients; makes the memory of device tensors among arguments visible to MindSpore
 own_forward: Callable[..., Any] | None = None
 own_gradients: Callable[..., Any] | None = None
@@ -84,7 +84,7 @@ def state_of(t):
 
 def mark(t):
     """Makes a facade tensor require grad until the call that is being recorded ends."""
-    t._rg = True
+    t._requires_grad_ = True
     _runs.stack[-1].marked.append(t)
 
 
@@ -95,15 +95,15 @@ def _forward_run_with_inputs(fn, sens_param, *args, **kwargs):
     values = [*(args[:-1] if sens_param and "sens" not in kwargs else args), *[v for k, v in kwargs.items() if k != "sens" or not sens_param]]
     caller = sys._getframe(1)
     wanted = _wanted(values, caller)
-    if not steps.active():
+    if not graph_mode_step.active():
         return _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted)
     names = caller.f_locals
     op = names.get("grad_") or names.get("self")
-    if steps.uses_facade(fn, values) and not (op.get_by_list and names.get("weights") is None):
+    if graph_mode_step.uses_facade(fn, values) and not (op.get_by_list and names.get("weights") is None):
         found = _run_here(fn, sens_param, args, kwargs, wanted)
         if found is not None:
             return found
-    with steps.suspended("MindSpore differentiates"):
+    with graph_mode_step.suspended("MindSpore differentiates"):
         return _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted)
 
 
@@ -113,7 +113,7 @@ def _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted):
     try:
         for t in run.wanted.values():
             # A native MindSpore tensor is marked when facade code first uses it.
-            if is_ours(t) and t._rg is False and t._a.dtype.kind in "fcV" and not isinstance(t, MSParameter):
+            if is_ours(t) and t._requires_grad_ is False and t._array.dtype.kind in "fcV" and not isinstance(t, MSParameter):
                 mark(t)
         with as_function(fn):
             return _forward_run(fn, sens_param, *args, **kwargs)
@@ -129,8 +129,8 @@ def _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted):
     finally:
         _runs.stack.pop()
         for t in run.marked:
-            if t._gnode is None:
-                t._rg = False
+            if t._grad_fn_ is None:
+                t._requires_grad_ = False
 
 
 def _run_here(fn, sens_param, args, kwargs, wanted):
@@ -140,7 +140,7 @@ def _run_here(fn, sens_param, args, kwargs, wanted):
             sens = kwargs.pop("sens")
         else:
             *args, sens = args
-    before = steps.result_of(fn, args) if isinstance(fn, ms.nn.Cell) and not kwargs else None
+    before = graph_mode_step.result_of(fn, args) if isinstance(fn, ms.nn.Cell) and not kwargs else None
     if before is not None and wanted:
         raise NotImplementedError(f"the gradient of {type(fn).__name__} (under set_grad() in a compiled step) with respect to its arguments is not "
                                   "supported after the call, which did not record them; use mindspore.value_and_grad")

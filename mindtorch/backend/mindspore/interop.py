@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.cpython import at_exit
-from mindtorch.backend.mindspore import steps
+from mindtorch.backend.mindspore import graph_mode_step
 from mindtorch.backend.mindspore.patches import IN_PLACE, READS, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, from_array, tracking
 from mindtorch.backend.mindspore.runtime import in_graph_mode, ms, target
@@ -25,10 +25,10 @@ from mindspore.graph import api as _api  # noqa: E402
 from mindspore.ops.composite import base as _base  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
-call_op: Callable[..., Any] | None = None      # set by core.interop: (callable, name, args, kwargs) -> result
-# set by core.interop: makes the memory of device tensors among arguments visible to MindSpore
+call_op: Callable[..., Any] | None = None      # set by core.mindspore_autograd: (callable, name, args, kwargs) -> result
+# set by core.mindspore_autograd: makes the memory of device tensors among arguments visible to MindSpore
 prepare: Callable[..., Any] | None = None
-# set by core.interop: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as
+# set by core.mindspore_autograd: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as
 # before")
 follow_mode: Callable[..., Any] | None = None
 _grad_flag = executor._executor.grad_flag
@@ -168,7 +168,7 @@ def _call_cell(self, *args, **kwargs):
     # bprop. MindSpore itself records a Cell under set_grad().
     if self.__dict__.get("has_bprop") and not (depth.native or self.requires_grad or in_graph_mode()):
         refuse_bprop(self, args, kwargs)
-    if args and not kwargs and not depth.native and steps.active():
+    if args and not kwargs and not depth.native and graph_mode_step.active():
         r = as_one(self, args)
         if r is not None:
             return r
@@ -207,23 +207,23 @@ def _in_place(method):
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
         if put_off(self):
-            steps.settle("MindSpore writes to a tensor")
+            graph_mode_step.settle("MindSpore writes to a tensor")
         if tracking.on and part_of_parameter(self):
             return _unrecorded(method, self, *args, **kwargs)
         return method(self, *args, **kwargs)
     return writes
 
 
-# set by core.interop: writes if the value has a history in the facade, else returns False
+# set by core.mindspore_autograd: writes if the value has a history in the facade, else returns False
 write_subscript: Callable[..., Any] | None = None
-# set by core.interop: whether a native tensor is a part of a native Parameter in MindSpore's
+# set by core.mindspore_autograd: whether a native tensor is a part of a native Parameter in MindSpore's
 # autograd graph
 part_of_parameter: Callable[..., bool] | None = None
-wrote: Callable[..., Any] | None = None  # set by core.interop: records a write to a tensor's memory
-write_through: Callable[..., Any] | None = None      # set by core.interop: stores a value into a facade tensor's memory, if it fits
-# set by core.differentiate: runs a layer as one call of a compiled step, or returns None
+wrote: Callable[..., Any] | None = None  # set by core.mindspore_autograd: records a write to a tensor's memory
+write_through: Callable[..., Any] | None = None      # set by core.mindspore_autograd: stores a value into a facade tensor's memory, if it fits
+# set by core.mindspore_functional_grad: runs a layer as one call of a compiled step, or returns None
 as_one: Callable[..., Any] | None = None
-# set by core.interop: raises NotImplementedError if backward() would have to go through a Cell's
+# set by core.mindspore_autograd: raises NotImplementedError if backward() would have to go through a Cell's
 # bprop
 refuse_bprop: Callable[..., Any] | None = None
 
@@ -235,22 +235,22 @@ ELSEWHERE = target() != "CPU"
 
 def bring_up(t):
     """Makes the current contents of host memory visible to MindSpore's kernels."""
-    MSTensor.assign_value_cpp(t, from_array(t._a.copy()))
+    MSTensor.assign_value_cpp(t, from_array(t._array.copy()))
 
 
 def bring_down(t):
     """Copies what a MindSpore kernel wrote back to host memory."""
-    if t._a.size:
-        t._a[...] = _TensorPy.asnumpy(t).reshape(t._a.shape)
+    if t._array.size:
+        t._array[...] = _TensorPy.asnumpy(t).reshape(t._array.shape)
 
 
 def _noted(method):
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
-        if steps.plainly.n and args and set_in_place(self, args[0]):
+        if graph_mode_step.plainly.n and args and set_in_place(self, args[0]):
             return self
         if put_off(self):
-            steps.settle("MindSpore writes to a tensor")
+            graph_mode_step.settle("MindSpore writes to a tensor")
         wrote(self)  # before the call, since some of them replace the memory
         if args and write_through(self, args[0]):
             return self
@@ -264,12 +264,12 @@ def _read(method):
     @functools.wraps(method)
     def reads(self, *args, **kwargs):
         if put_off(self):
-            steps.settle("values are read")
+            graph_mode_step.settle("values are read")
         return method(self, *args, **kwargs)
     return reads
 
 
-# set by core.native_ops: whether an op that uses a MindSpore tensor was deferred
+# set by core.mindspore_ops: whether an op that uses a MindSpore tensor was deferred
 put_off: Callable[[Any], bool] = _never
 
 
@@ -278,7 +278,7 @@ def _stepping(self, *args, **kwargs):
     visible."""
     parameters = list(self.get_parameters())
     # In a compiled step the optimizer runs as a MindSpore graph, as it would with a native model.
-    compiled = steps.active() and isinstance(self, ms.nn.Optimizer) and not kwargs
+    compiled = graph_mode_step.active() and isinstance(self, ms.nn.Optimizer) and not kwargs
     if compiled:
         r = step_put_off(self, args)
         if r is not NO:
@@ -287,7 +287,7 @@ def _stepping(self, *args, **kwargs):
     before, mode = executor.enable_grad(), follow_mode(False)
     set_recording(False)
     try:
-        with steps.suspended("a MindSpore optimizer"):
+        with graph_mode_step.suspended("a MindSpore optimizer"):
             prepare_steps(parameters)
             if not compiled:
                 return ms.nn.Cell.__call__(self, *args, **kwargs)
@@ -304,16 +304,16 @@ def _stepping(self, *args, **kwargs):
             written_elsewhere(parameters)
 
 
-# set by core.native_ops: assigns a new value to a Parameter in place
+# set by core.mindspore_ops: assigns a new value to a Parameter in place
 set_in_place: Callable[..., bool] = _never
-#: set by core.native_ops: runs an optimizer's step as part of a compiled step, or returns NO
+#: set by core.mindspore_ops: runs an optimizer's step as part of a compiled step, or returns NO
 step_put_off: Callable[..., Any] = None                 # type: ignore[assignment]
 NO: Any = None
-# set by core.interop: replaces facade tensors without history by MindSpore's own tensors
+# set by core.mindspore_autograd: replaces facade tensors without history by MindSpore's own tensors
 native_values: Callable[..., Any] | None = None
-# set by core.interop: records a write to each of the parameters
+# set by core.mindspore_autograd: records a write to each of the parameters
 prepare_steps: Callable[..., Any] | None = None
-# set by core.interop: copies what kernels wrote to the memory of host facade tensors
+# set by core.mindspore_autograd: copies what kernels wrote to the memory of host facade tensors
 written_elsewhere: Callable[..., Any] | None = None
 
 

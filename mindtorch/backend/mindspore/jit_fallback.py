@@ -19,12 +19,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from mindtorch.backend.mindspore import dumps, steps
+from mindtorch.backend.mindspore import ir_dump, graph_mode_step
 from mindtorch.backend.mindspore.cell import is_module
 from mindtorch.backend.mindspore.patches import put, put_everywhere, take_back
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours, native_recording
 from mindtorch.backend.mindspore.runtime import ms
-from mindtorch.backend.mindspore.steps import plainly
+from mindtorch.backend.mindspore.graph_mode_step import plainly
 
 from mindspore import context as _context  # noqa: E402
 from mindspore.graph import _parse, api as _api  # noqa: E402
@@ -36,7 +36,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 NO: Any = None
-#: set by core.native_ops: runs a MindSpore function as part of a compiled step, or returns NO
+#: set by core.mindspore_ops: runs a MindSpore function as part of a compiled step, or returns NO
 function_put_off: Callable[..., Any] = None         # type: ignore[assignment]
 
 
@@ -215,7 +215,7 @@ class _Weights:
         return False
 
     def strided(self):
-        return next((f"the weight {p.name}, whose memory is strided" for _, _, p, _ in self.held if not p._a.flags.c_contiguous), None)
+        return next((f"the weight {p.name}, whose memory is strided" for _, _, p, _ in self.held if not p._array.flags.c_contiguous), None)
 
 
 def _facade_tensor(values):
@@ -233,7 +233,7 @@ def _facade_tensor(values):
     return False
 
 
-steps.seen_in, steps.facade_tensor = _seen_in, _facade_tensor
+graph_mode_step.seen_in, graph_mode_step.facade_tensor = _seen_in, _facade_tensor
 
 
 # ------------------------------------------------------------------ running eagerly
@@ -290,19 +290,19 @@ def _run(key, fn, args, kwargs, tell):
     """Runs a function that MindSpore's compiler cannot read: as a recorded step, else eagerly,
     which `tell()` reports."""
     with pynative():
-        if steps.active():
+        if graph_mode_step.active():
             return fn(*args, **kwargs)
-        if not steps.possible():
+        if not graph_mode_step.possible():
             tell()
             return fn(*args, **kwargs)
         # an eager user function is being differentiated, and its autograd graph stores values
         if native_recording():
             return fn(*args, **kwargs)
-        with steps.session(key) as step:
+        with graph_mode_step.session(key) as step:
             try:
                 r = fn(*args, **kwargs)
             finally:
-                steps.forget()
+                graph_mode_step.forget()
         if not step.recorded:
             tell()
         return r
@@ -329,7 +329,7 @@ class _Marks:
         """Returns the key of the function with this object."""
         found = self.keys.get(me)
         if found is None:
-            found = self.keys[me] = steps.Key(fn.__qualname__, level)
+            found = self.keys[me] = graph_mode_step.Key(fn.__qualname__, level)
         return found
 
 
@@ -349,7 +349,7 @@ def _compile_or_meet(self, *args, **kwargs):
         met, _state.met = _state.met, None
         if met is None:
             raise
-        dumps.drop(start)
+        ir_dump.drop(start)
         fn = getattr(self.fn, "__func__", self.fn)
         fn.__dict__.pop("__jit_function__", None)
         raise MeetsFacade(met) from e
@@ -369,7 +369,7 @@ def _call(fn, obj, args, kwargs, compiled, level="O0"):
     is a method of."""
     if plainly.n:  # inside a recorded call
         return fn(*args, **kwargs)
-    if fn.__module__ == "mindspore.amp" and steps.active():
+    if fn.__module__ == "mindspore.amp" and graph_mode_step.active():
         r = function_put_off(fn, args, kwargs)
         if r is not NO:
             return r
@@ -479,14 +479,14 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
                 met, _state.met = _state.met, None
                 if met is None:
                     raise
-                dumps.drop(start)
+                ir_dump.drop(start)
         if met is not None:
             own["_mindtorch_eager"] = met
     else:
         met, this_time = own["_mindtorch_eager"], None
     key = own.get("_mindtorch_step")
     if key is None:
-        key = own["_mindtorch_step"] = steps.Key(type(self).__name__, _level(own.get("_jit_config_dict")))
+        key = own["_mindtorch_step"] = graph_mode_step.Key(type(self).__name__, _level(own.get("_jit_config_dict")))
     return _run(key, self, args, kwargs, functools.partial(_tell_of_cell, self, met or this_time))
 
 

@@ -2,7 +2,7 @@
 gradient of such a call is MindSpore's too."""
 from typing import Any
 
-from mindtorch.backend.mindspore import recording, steps
+from mindtorch.backend.mindspore import recorder_api, graph_mode_step
 from mindtorch.backend.mindspore.graph._readable import GradientOf
 from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.runtime import ms
@@ -21,7 +21,7 @@ class Call:
         self.name = type(cell).__name__
 
     def __call__(self, *handles: Any) -> Any:
-        return recording.one(self.cell, self._computed, handles)
+        return recorder_api.opaque_call(self.cell, self._computed, handles)
 
     def _computed(self, *handles):
         with unrecorded():
@@ -49,7 +49,7 @@ def _simple(cell):
             return False
         if any([c.__dict__.get(n) for n in _HOOKS]):
             return False
-    return not any(True for _ in cell.get_parameters()) and steps.seen_in(cell, set()) is None and type(cell).__name__ != "RReLU"
+    return not any(True for _ in cell.get_parameters()) and graph_mode_step.seen_in(cell, set()) is None and type(cell).__name__ != "RReLU"
 
 
 def gradient(made: dict[Any, Call], position: tuple[int, ...]) -> Call:

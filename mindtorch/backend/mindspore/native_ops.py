@@ -1,4 +1,4 @@
-"""MindSpore code that may be a call in a compiled step (`mindtorch/core/native_ops.py`): ops,
+"""MindSpore code that may be a call in a compiled step (`mindtorch/core/mindspore_ops.py`): ops,
 functions, layers and optimizers that are known to compute values from values with primitives that
 the recorder sees.
 
@@ -14,9 +14,9 @@ from mindtorch.backend.mindspore.graph import _readable
 from mindtorch.backend.mindspore.npu import STYPES, converted, is_contiguous, shape_of, stype_of
 from mindtorch.backend.mindspore.patches import UNSEEN, put, take_back
 from mindtorch.backend.mindspore.private import _TensorPy, attributes, from_contiguous, MSParameter, MSTensor, unrecorded
-from mindtorch.backend.mindspore.recording import STATE, Number, aside, constant, slot
+from mindtorch.backend.mindspore.recorder_api import STATE, Number, untraced, constant, slot
 from mindtorch.backend.mindspore.runtime import ms, target
-from mindtorch.backend.mindspore.steps import plainly
+from mindtorch.backend.mindspore.graph_mode_step import plainly
 
 import numpy as np  # noqa: E402
 from mindspore.graph.jit_context import JitContext, set_jit_context  # noqa: E402
@@ -71,16 +71,16 @@ class _Leaf:
     """Placeholder of a tensor operand (None), or of an operand that becomes a scalar of this dtype.
     """
 
-    __slots__ = ("stype",)
+    __slots__ = ("np_dtype",)
 
-    def __init__(self, stype=None):
-        self.stype = stype
+    def __init__(self, np_dtype=None):
+        self.np_dtype = np_dtype
 
     def __eq__(self, o):
-        return o.__class__ is _Leaf and o.stype == self.stype
+        return o.__class__ is _Leaf and o.np_dtype == self.np_dtype
 
     def __hash__(self):
-        return hash(self.stype)
+        return hash(self.np_dtype)
 
 
 _TENSOR = _Leaf()
@@ -101,8 +101,8 @@ def taken_apart(x: Any, operand: Callable[[Any], Any]) -> Any:
     if c is dict:
         return c, tuple(x), tuple([taken_apart(i, operand) for i in x.values()])
     if isinstance(x, MSTensor):
-        stype = operand(x)
-        return _TENSOR if stype is None else _Leaf(stype)
+        np_dtype = operand(x)
+        return _TENSOR if np_dtype is None else _Leaf(np_dtype)
     if isinstance(x, ms.Type):
         return "dtype", x
     if isinstance(x, Primitive) and c.__module__.startswith("mindspore."):
@@ -133,7 +133,7 @@ def put_together(form: Any, operands: Any) -> Any:
     c = form.__class__
     if c is _Leaf:
         h = next(operands)
-        return h if form.stype is None else _as_tensor(h, form.stype)
+        return h if form.np_dtype is None else _as_tensor(h, form.np_dtype)
     if c is _Same:
         return form.prim
     if form[0] is tuple or form[0] is list:
@@ -143,10 +143,10 @@ def put_together(form: Any, operands: Any) -> Any:
     return form[1]
 
 
-def _as_tensor(n, stype):
+def _as_tensor(n, np_dtype):
     if n.__class__ is Number:
-        return slot(n, stype)
-    return constant(aside(_resident, from_contiguous(np.asarray(n, stype))))
+        return slot(n, np_dtype)
+    return constant(untraced(_resident, from_contiguous(np.asarray(n, np_dtype))))
 
 
 def _resident(h):
@@ -295,9 +295,9 @@ def _start(t):
     return _TensorPy._data_ptr(t) - _TensorPy.storage_offset(t) * t._itemsize
 
 
-def is_dtype_of(x: Any, stype: Any) -> bool:
+def is_dtype_of(x: Any, np_dtype: Any) -> bool:
     """True if x is MindSpore's dtype for this NumPy dtype."""
-    return isinstance(x, ms.Type) and STYPES.get(x) == stype
+    return isinstance(x, ms.Type) and STYPES.get(x) == np_dtype
 
 
 # ------------------------------------------------------------------ forms of calls

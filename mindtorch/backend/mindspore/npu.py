@@ -17,14 +17,14 @@ import numpy as np
 
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.copies import copy_c
-from mindtorch.backend.device import Device, Kind, Opaque, placed, Lacking
-from mindtorch.backend.interface import Array, Sizes, Strides, Stype
+from mindtorch.backend.device import Device, OperandKind, GeometryArray, reserve_address_range, UnsupportedByKernel
+from mindtorch.backend.interface import Array, Sizes, Strides, NpDtype
 from mindtorch.backend.cpython import take_back
-from mindtorch.backend.mindspore import faults, runtime
-from mindtorch.backend.mindspore.host_process import HostProcess
+from mindtorch.backend.mindspore import errors, runtime
+from mindtorch.backend.mindspore.signal_and_fork import HostProcess
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MSTensor, _TensorPy, bfloat16_np, executor, from_contiguous, is_ours, share, swap_impl
-from mindtorch.backend.mindspore.recording import STATE, Number, aside, slot
+from mindtorch.backend.mindspore.recorder_api import STATE, Number, untraced, slot
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore._c_expression import _wait_pipeline as wait_pipeline
 from mindspore.ops.auto_generate import AsStrided, Cast, Empty, InplaceFillScalar, InplaceZero, ViewDtype
@@ -51,7 +51,7 @@ _zero, _fill, _retyped, _empty = InplaceZero(), InplaceFillScalar(), ViewDtype()
 _by_id = {id(k): v for k, v in STYPES.items()}
 
 
-def stype_of(h: Any) -> Stype:
+def stype_of(h: Any) -> NpDtype:
     """Returns the NumPy dtype. MindSpore's dtypes are singletons; hashing one takes 2 us, comparing
     two takes 4 us."""
     return _by_id[id(dtype_of(h))]
@@ -71,20 +71,20 @@ def host_span(h: Any) -> Array:
     if STATE.on is not None:
         STATE.on.host_reads(h)
     if _ON_ASCEND:
-        raise Lacking  # for kernels of the CPU target only, whose memory is host memory
+        raise UnsupportedByKernel  # for kernels of the CPU target only, whose memory is host memory
     return memory_of(h)
 
 
 def memory_of(h: Any) -> Array:
     """`host_span` for callers that are not kernels."""
-    stype = stype_of(h)
-    k = stype.itemsize
+    np_dtype = stype_of(h)
+    k = np_dtype.itemsize
     span = _Span()
     span.owner = h
     span.__array_interface__ = {"data": (h._data_ptr(), False), "shape": shape_of(h), "strides": tuple([s * k for s in stride_of(h)]),
-                                "typestr": stype.str if stype.kind != "V" else "<u2", "version": 3}
+                                "typestr": np_dtype.str if np_dtype.kind != "V" else "<u2", "version": 3}
     a = np.asarray(span)
-    return a if stype.kind != "V" else a.view(stype)
+    return a if np_dtype.kind != "V" else a.view(np_dtype)
 
 
 def _row(h):
@@ -97,10 +97,10 @@ def _row(h):
     return np.asarray(span)
 
 
-def _in_units(offset, have, stype):
-    at, rest = divmod(offset * have.itemsize, stype.itemsize)
+def _in_units(offset, have, np_dtype):
+    at, rest = divmod(offset * have.itemsize, np_dtype.itemsize)
     if rest:
-        raise RuntimeError(f"cannot view {have.name} memory as {stype.name} at offset {offset}: the offset is not a multiple of the element size")
+        raise RuntimeError(f"cannot view {have.name} memory as {np_dtype.name} at offset {offset}: the offset is not a multiple of the element size")
     return at
 
 
@@ -118,7 +118,7 @@ def _in_order(sizes, strides):
 _ones = {d: np.zeros(1, d) for d in STYPES.values()}
 
 
-def converted(h: Any, stype: Stype) -> Any:
+def converted(h: Any, np_dtype: NpDtype) -> Any:
     """Returns a contiguous copy with another dtype, on MindSpore's CPU target.
 
     `copy_` into new memory converts between all dtypes by PyTorch's rules, except complex to bool
@@ -130,7 +130,7 @@ def converted(h: Any, stype: Stype) -> Any:
     if STATE.on is not None:
         recorder, STATE.on = STATE.on, None
         try:
-            r = converted(h, stype)
+            r = converted(h, np_dtype)
         finally:
             STATE.on = recorder
         recorder.cast(h, r)
@@ -138,12 +138,12 @@ def converted(h: Any, stype: Stype) -> Any:
     have, sizes = stype_of(h), shape_of(h)
     if not is_contiguous(h) and 0 not in sizes:
         h = from_contiguous(copy_c(memory_of(h)))
-        if have == stype:
+        if have == np_dtype:
             return h
-    r = from_contiguous(np.empty(sizes, stype))
+    r = from_contiguous(np.empty(sizes, np_dtype))
     if 0 in sizes:
         return r
-    if have == stype:
+    if have == np_dtype:
         ctypes.memmove(r._data_ptr(), h._data_ptr(), h.nbytes)
     else:
         _copy_(r, h if h.untyped_storage().size() == h.nbytes else from_contiguous(memory_of(h)))
@@ -173,7 +173,7 @@ _nothing = np.zeros(1, np.float32)
 class Pending(MSTensor):
     """A handle without memory, which is filled when the graph that computes it has run."""
 
-    settle: Callable[..., None]  # materializes the handle (`mindtorch/core/lazy.py`)
+    settle: Callable[..., None]  # materializes the handle (`mindtorch/core/replay.py`)
 
 
 class Npu(Device):
@@ -181,7 +181,7 @@ class Npu(Device):
 
     type, names, indexed = "npu", ("cuda",), True
     pending_class, graphs = Pending, True
-    maker: Any  # set by `mindtorch/backend/mindspore/graph/maker.py`, which imports this module
+    maker: Any  # set by `mindtorch/backend/mindspore/graph/graph_compiler.py`, which imports this module
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -189,19 +189,19 @@ class Npu(Device):
         self.strided = target == "Ascend"
         self._index = 0
         self._place = 0
-        self.faults = faults.Faults(target)
+        self.faults = errors.Faults(target)
         self.behind = not self.faults.blocking
         #: MindSpore streams created by the user.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
         self._process = HostProcess() if target == "Ascend" else None
         if target == "Ascend":
             self._place = ms.get_context("device_id")
-            if faults.blocking():
+            if errors.blocking():
                 ms.runtime.launch_blocking()
         self._constants: dict[Any, Any] = {}
         # Geometry-only arrays prepared for the next results, and the size of the next batch, by
         # shape and dtype.
-        self._faces: dict[Any, Kind] = {}
+        self._faces: dict[Any, OperandKind] = {}
         self._batch: dict[Any, int] = {}
 
     # ---- device selection
@@ -287,16 +287,16 @@ class Npu(Device):
         if self.target == "CPU":
             executor.sync()
         else:
-            faults.wait(tuple(self.streams))
+            errors.wait(tuple(self.streams))
             self._keep_ctrl_c()
 
     def address(self, handle: Any) -> int:
         return handle._data_ptr()
 
-    def geometry(self, handle: Any) -> tuple[Sizes, Stype, Strides | None]:        # type: ignore[override]
+    def geometry(self, handle: Any) -> tuple[Sizes, NpDtype, Strides | None]:        # type: ignore[override]
         return shape_of(handle), stype_of(handle), None if is_contiguous(handle) else tuple(stride_of(handle))
 
-    def face(self, handle: Any) -> Opaque:
+    def face(self, handle: Any) -> GeometryArray:
         # Created in batches, because Python code right after a kernel runs several times slower:
         # 0.5 us per array vs 4 us one by one.
         kind = self._faces.get((shape_of(handle), id(dtype_of(handle))))
@@ -304,22 +304,22 @@ class Npu(Device):
             return kind.stock.pop()
         return self._more_faces(handle)
 
-    def face_of(self, sizes: Sizes, stype: Stype, strides: Strides | None) -> Opaque:
+    def face_of(self, sizes: Sizes, np_dtype: NpDtype, strides: Strides | None) -> GeometryArray:
         """Returns a geometry-only array of this geometry."""
         if strides is None:
-            kind = self._faces.get((sizes, id(DTYPES[stype])))
+            kind = self._faces.get((sizes, id(DTYPES[np_dtype])))
             if kind is not None and kind.stock:
                 return kind.stock.pop()
-        return self._new_faces(sizes, stype, strides)
+        return self._new_faces(sizes, np_dtype, strides)
 
     def _more_faces(self, handle):
         self._keep_ctrl_c()
         return self._new_faces(*self.geometry(handle))
 
-    def _new_faces(self, sizes, stype, strides):
+    def _new_faces(self, sizes, np_dtype, strides):
         if strides is not None:
-            return placed(sizes, stype, strides)
-        key = sizes, id(DTYPES[stype])
+            return reserve_address_range(sizes, np_dtype, strides)
+        key = sizes, id(DTYPES[np_dtype])
         if len(self._faces) > 4096:
             self._faces.clear()
             self._batch.clear()
@@ -327,54 +327,54 @@ class Npu(Device):
         self._batch[key] = min(2 * n + 1, 63)
         kind = self._faces.get(key)
         if kind is None:
-            kind = self._faces[key] = Kind()
-        new = [placed(sizes, stype) for _ in range(n + 1)]
+            kind = self._faces[key] = OperandKind()
+        new = [reserve_address_range(sizes, np_dtype) for _ in range(n + 1)]
         if 0 not in sizes:
             for a in new:
                 a.kind = kind
         kind.stock.extend(new[1:])
         return new[0]
 
-    def view(self, handle: Any, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Any:
+    def view(self, handle: Any, sizes: Sizes, strides: Strides, offset: int, np_dtype: NpDtype) -> Any:
         have = stype_of(handle)
         if self.target != "CPU":
             at = offset_of(handle)
-            if have is not stype and have != stype:
-                at = _in_units(at, have, stype)
-                n = handle.untyped_storage().nbytes() // max(have.itemsize, stype.itemsize) * max(have.itemsize, stype.itemsize)
+            if have is not np_dtype and have != np_dtype:
+                at = _in_units(at, have, np_dtype)
+                n = handle.untyped_storage().nbytes() // max(have.itemsize, np_dtype.itemsize) * max(have.itemsize, np_dtype.itemsize)
                 if n == have.itemsize:
                     # ViewDtype of a view of a 0-d tensor crashes the process, so a 1-d tensor is
                     # put on the same storage.
                     row = _empty((1,), DTYPES[have], "Ascend")
                     _set(row, handle, 0, (1,), (1,))
                     handle = row
-                handle = _retyped(_as_strided(handle, (n // have.itemsize,), (1,), 0), DTYPES[stype])
+                handle = _retyped(_as_strided(handle, (n // have.itemsize,), (1,), 0), DTYPES[np_dtype])
             r = _as_strided(handle, sizes, strides, offset + at)
             r.viewed = True  # MindSpore's optimizers lose their writes to a view
             return r
         # A view's handle caches (the root handle of the storage, the storage as a byte array once
         # created, the byte offset of the view).
         root, row, at = getattr(handle, "_place", None) or (handle, None, offset_of(handle) * have.itemsize)
-        at += offset * stype.itemsize
+        at += offset * np_dtype.itemsize
         if 0 in sizes:
-            t = from_contiguous(np.empty(sizes, stype))
+            t = from_contiguous(np.empty(sizes, np_dtype))
         elif _in_order(sizes, strides):
             # An ordinary tensor, so that MindSpore kernels that mistake a part for its storage
             # (InplaceCopy) do not see the storage.
             if row is None:
                 row = _row(root)
-            t = from_contiguous(np.ndarray(sizes, stype, row, at))
+            t = from_contiguous(np.ndarray(sizes, np_dtype, row, at))
         else:
-            rest = at % stype.itemsize
+            rest = at % np_dtype.itemsize
             # `set_` accepts only a tensor in C order
-            if rest or not is_contiguous(root) or stype_of(root) != stype:
+            if rest or not is_contiguous(root) or stype_of(root) != np_dtype:
                 if row is None:
                     row = _row(root)
-                source = from_contiguous(row[rest:rest + (row.size - rest) // stype.itemsize * stype.itemsize].view(stype))
+                source = from_contiguous(row[rest:rest + (row.size - rest) // np_dtype.itemsize * np_dtype.itemsize].view(np_dtype))
             else:
                 source = root
-            t = from_contiguous(_ones[stype])
-            _set(t, source, at // stype.itemsize, sizes, strides)
+            t = from_contiguous(_ones[np_dtype])
+            _set(t, source, at // np_dtype.itemsize, sizes, strides)
         t._place = root, row, at
         root._rooted = True
         return t
@@ -383,7 +383,7 @@ class Npu(Device):
         if STATE.on is not None:
             STATE.on.write(handle, value)
         if self.target != "CPU":
-            aside(handle.copy_, value)
+            untraced(handle.copy_, value)
             return
         sizes = shape_of(handle)
         if 0 in sizes:
@@ -395,18 +395,18 @@ class Npu(Device):
         a = memory_of(value)
         np.copyto(memory_of(handle), a if have is given else cast_array(a, have))
 
-    def fill_number(self, handle: Any, number: Any, *, stype: Stype, other: bytes | None) -> None:
+    def fill_number(self, handle: Any, number: Any, *, np_dtype: NpDtype, other: bytes | None) -> None:
         """`fill` with a Python scalar, which may be an argument of a graph. `other` holds the bytes
         of a value that Python cannot represent."""
         if STATE.on is not None and number.__class__ is Number:
-            STATE.on.write(handle, slot(number, stype))
+            STATE.on.write(handle, slot(number, np_dtype))
             recorder, STATE.on = STATE.on, None
             try:
-                self.fill(handle, np.array(number.value, stype))
+                self.fill(handle, np.array(number.value, np_dtype))
             finally:
                 STATE.on = recorder
         else:
-            self.fill(handle, np.array(number, stype) if other is None else np.frombuffer(other, stype).reshape(()))
+            self.fill(handle, np.array(number, np_dtype) if other is None else np.frombuffer(other, np_dtype).reshape(()))
 
     def fill(self, handle: Any, number: Array) -> None:
         if STATE.on is not None:
@@ -415,13 +415,13 @@ class Npu(Device):
             if number.dtype.kind == "c":
                 self.write(handle, self.constant(number))
             elif number.tobytes() == bytes(number.nbytes) and number.dtype not in UNSIGNED:
-                aside(_zero, handle)
+                untraced(_zero, handle)
             else:  # as a scalar: a value that differs every time would be copied from the host
-                aside(_fill, handle, number.item() if number.dtype.kind != "V" else float(number.astype(np.float32)))
+                untraced(_fill, handle, number.item() if number.dtype.kind != "V" else float(number.astype(np.float32)))
         elif 0 not in shape_of(handle):
             memory_of(handle)[...] = number
 
-    # ---- graphs (`mindtorch/core/lazy.py`)
+    # ---- graphs (`mindtorch/core/replay.py`)
     def pending(self) -> Any:
         """Returns a handle that receives its memory later (`become`)."""
         t = from_contiguous(_nothing)
@@ -456,8 +456,8 @@ class Npu(Device):
         own = plain(handle) if self.target == "CPU" else None
         return handle if own is None else own
 
-    def cast(self, handle: Any, stype: Stype) -> Any:
-        return converted(handle, stype) if self.target == "CPU" else _cast(handle, DTYPES[stype])
+    def cast(self, handle: Any, np_dtype: NpDtype) -> Any:
+        return converted(handle, np_dtype) if self.target == "CPU" else _cast(handle, DTYPES[np_dtype])
 
 
 class Shadow(Npu):
@@ -498,7 +498,7 @@ def see_values_in(real: Callable[[Any], None] | None) -> None:
     @functools.wraps(plain)
     def init(self, *args, **kwargs):
         for x in (*args, *kwargs.values()):
-            if isinstance(x, MSTensor) and is_ours(x) and x._h is not None:
+            if isinstance(x, MSTensor) and is_ours(x) and x._handle is not None:
                 real(x)
         plain(self, *args, **kwargs)
     put(_CONSTRUCTOR, init)

@@ -21,13 +21,14 @@ def _replaces(name, takes, why, *tests, kind=REPLACES):
 
 
 # ------------------------------------------------------------------ attributes of tensors
-_adds(_TENSOR + "_a", "a tensor created by a MindSpore kernel creates its array on first access", "tests/core/test_interop.py",
+_adds(_TENSOR + "_array", "a tensor created by a MindSpore kernel creates its array on first access", "tests/core/test_interop.py",
       "tests/facade/test_ms_style.py")
-for _name in ("_sizes", "_stype", "_numel", "_contiguous"):
+for _name in ("_sizes", "_np_dtype", "_numel", "_contiguous"):
     _adds(_TENSOR + _name, "geometry of a tensor created by a MindSpore kernel", "tests/core/test_interop.py")
 #: Names that mindtorch's own code reads from a tensor that it receives.
-PRIVATE = ("_rg", "_gnode", "_oi", "_g", "_ver", "_base", "_views", "_fragile", "_orphan", "_thooks", "_acchooks", "_accnode",
-           "_retain", "_dev", "_h", "_inference", "_tan")
+PRIVATE = ("_requires_grad_", "_grad_fn_", "_output_nr", "_grad_", "_version_counter", "_base", "_views", "_creation_meta", "_view_without_history",
+           "_tensor_hooks", "_post_accumulate_grad_hooks", "_grad_accumulator",
+           "_retain", "_device", "_handle", "_inference", "_fw_grad")
 for _name in PRIVATE:
     _adds(_TENSOR + _name, "a tensor created by a MindSpore kernel is adopted when mindtorch reads one of its attributes", "tests/core/test_interop.py")
 #: PyTorch's autograd interface, which MindSpore's tensors lack.

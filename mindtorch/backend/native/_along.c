@@ -1,5 +1,5 @@
 /* Ops along one axis: cumulative sums, products and extremes, gather and scatter, sorting and
- * selection, weighted sums of few elements, sums of rows (backend/native/along.py). Per type:
+ * selection, weighted sums of few elements, sums of rows (backend/native/scan_gather.py). Per type:
  * _along_typed.h, _along_rows.h, _along_keys.h; counts and indices: _along_found.h.
  *
  * Compiled with -ffp-contract=off. Additions to one element happen in the order of the operands,

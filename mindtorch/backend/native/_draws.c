@@ -1,7 +1,7 @@
 /* Random numbers from a Mersenne twister (backend/native/draws.py): raw words, uniforms, normals,
  * masks, integers and permutations.
  *
- * Compiled with -ffp-contract=off: every value is the one that backend/cpu/rng.py computes with
+ * Compiled with -ffp-contract=off: every value is the one that backend/cpu/random.py computes with
  * NumPy.
  */
 #include <math.h>
@@ -184,7 +184,7 @@ DRAW(mt_draw_order, i64) {
 #define PART 65536 /* uniforms generated before threads share them: they are still in the cache */
 
 /* Cephes' logarithm, cosine and sine, evaluated like PyTorch's vector code
-   (backend/cpu/_boxmuller.py does the same in NumPy) */
+   (backend/cpu/box_muller.py does the same in NumPy) */
 static void normals(float *x, long blocks) {
     float r[GROUP * 8], a[GROUP * 8], c[GROUP * 8], s[GROUP * 8];
     long n = blocks * 8;

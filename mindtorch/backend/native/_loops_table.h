@@ -37,7 +37,7 @@ ONE(relu, x < 0 ? 0 : x)
 TWO(relu_backward, y <= 0 ? 0 : x)
 PAIR(prelu, x > 0 ? x : x * y)
 THREE(prelu_backward, y > 0 ? x : x * z)
-TWO(prelu_slope, y > 0 ? 0 : x * y)
+TWO(prelu_weight_backward, y > 0 ? 0 : x * y)
 ONE(leaky_relu, x > 0 ? x : x * p)
 TWO(leaky_relu_backward, y > 0 ? x : x * p)
 TWO(hardtanh_backward, y <= p || y >= q ? 0 : x)
@@ -53,14 +53,14 @@ TWO(hardswish_backward, y <= -3 ? 0 : y >= 3 ? x : x * (y / 3 + (T)0.5))
 
 /* losses (p: start of the linear part) and their derivatives */
 TWO(l1, F(fabs)(x - y))
-TWO(l1_slope, (T)((x > y) - (x < y)))
+TWO(l1_elementwise_backward, (T)((x > y) - (x < y)))
 TWO(mse, (x - y) * (x - y))
-TWO(bce_slope, (x - y) / ((1 - x) * x < (T)1e-12 ? (T)1e-12 : (1 - x) * x))
-TWO(mse_slope, (x - y) * 2)
+TWO(bce_elementwise_backward, (x - y) / ((1 - x) * x < (T)1e-12 ? (T)1e-12 : (1 - x) * x))
+TWO(mse_elementwise_backward, (x - y) * 2)
 TWO(smooth_l1, F(fabs)(x - y) < p ? (T)0.5 * (x - y) * (x - y) / p : F(fabs)(x - y) - (T)0.5 * p)
-TWO(smooth_l1_slope, WITHIN((x - y) / p, -1, 1))
+TWO(smooth_l1_elementwise_backward, WITHIN((x - y) / p, -1, 1))
 TWO(huber, F(fabs)(x - y) < p ? (T)0.5 * (x - y) * (x - y) : p * (F(fabs)(x - y) - (T)0.5 * p))
-TWO(huber_slope, WITHIN(x - y, -p, p))
+TWO(huber_elementwise_backward, WITHIN(x - y, -p, p))
 
 /* float only */
 #if REAL == 4
@@ -98,7 +98,7 @@ ONE(mish, mish_value_f32(x))
 TWO(mish_backward, x * mish_slope_f32(y))
 TWO(bce, -(y * (LIMITED(log_f32(x)) - LIMITED(log_after_one_f32(-x))) + LIMITED(log_after_one_f32(-x))))
 TWO(bce_logits, (1 - y) * x - ((x >= 0 ? 0 : x) - log1p_f32(exp_f32(-fabsf(x)))))
-TWO(bce_logits_slope, logistic_f32(x) - y)
+TWO(bce_logits_elementwise_backward, logistic_f32(x) - y)
 /* p: alpha * scale, q: scale, r: input scale */
 ONE(elu, x <= 0 ? expm1_f32(x * r) * p : x * q)
 TWO(elu_backward, y <= 0 ? x * (r * p) * exp_f32(y * r) : x * q)
@@ -108,7 +108,7 @@ TWO(softplus_backward, y * p > q ? x : x * logistic_f32(y * p))
 ONE(log_sigmoid, (x >= 0 ? 0 : x) - log1p_f32(exp_f32(-fabsf(x))))
 TWO(log_sigmoid_backward, x * ((y < 0 ? 1 : exp_f32(-fabsf(y))) / (1 + exp_f32(-fabsf(y)))))
 TWO(glu, x * logistic_f32(y))
-THREE(glu_slope, x * y * logistic_slope_f32(z))
+THREE(glu_elementwise_backward, x * y * logistic_slope_f32(z))
 #endif
 #undef ABOVE
 #undef BELOW

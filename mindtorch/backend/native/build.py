@@ -25,7 +25,7 @@ import time
 
 import numpy as np
 
-from mindtorch.backend import owned
+from mindtorch.backend import secure_files
 
 log = logging.getLogger("torch._inductor")
 
@@ -76,7 +76,7 @@ def _intact(path):
     """Returns why a cached library must not be loaded (another user could have written it, or it is
     corrupt); None if it may."""
     try:
-        data = owned.read(path)
+        data = secure_files.read(path)
     except OSError as e:
         return str(e)
     if data[-len(_MARK) - 32:-32] != _MARK or hashlib.sha256(data[:-len(_MARK) - 32]).digest() != data[-32:]:
@@ -111,7 +111,7 @@ def _built(text, headers, extra, source_in):
     key = hashlib.sha256(b"\0".join([_MARK, text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
     named = cache_folder()
     try:
-        folder = pathlib.Path(owned.folder(named))
+        folder = pathlib.Path(secure_files.secure_dir(named))
     except (OSError, ValueError) as e:
         raise RuntimeError(f"the cache folder {named} cannot be used ({e})") from None
     target = folder / f"kernels-{key}.so"
@@ -169,7 +169,7 @@ def _make(cc, extra, source_in, folder, target):
         data = out.read_bytes()
     if target.is_dir() and not target.is_symlink():
         raise OSError(f"{target} is a folder")
-    owned.write(target, data + _MARK + hashlib.sha256(data).digest())
+    secure_files.write(target, data + _MARK + hashlib.sha256(data).digest())
 
 
 #: name prefix of a build's directory or lock; age in seconds after which one belongs to a killed
@@ -188,8 +188,8 @@ def sweep(folder):
 def _compile(command):
     try:
         # (imported here because `import torch` does not need it)
-        from mindtorch.backend import patience
-        with patience.slow(f"compiling kernels in C, once on this machine ({cache_folder()})"):
+        from mindtorch.backend import progress
+        with progress.notify_if_slow(f"compiling kernels in C, once on this machine ({cache_folder()})"):
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST)
     except (OSError, subprocess.SubprocessError) as e:
         raise RuntimeError(f"{command[0]} could not be run ({e})") from None
@@ -271,8 +271,8 @@ class Choices:
     def _load(self):
         self.known = {}
         try:
-            self.path = pathlib.Path(owned.folder(cache_folder())) / f"choices-{build(SOURCE).stem}.json"
-            found = json.loads(owned.read(self.path))
+            self.path = pathlib.Path(secure_files.secure_dir(cache_folder())) / f"choices-{build(SOURCE).stem}.json"
+            found = json.loads(secure_files.read(self.path))
         except (OSError, ValueError, RuntimeError):
             return  # measured again
         if isinstance(found, dict) and all(isinstance(v, bool) for v in found.values()):
@@ -301,7 +301,7 @@ class Choices:
         if self.path is None:
             return
         try:
-            owned.write(self.path, json.dumps(self.known, indent=0, sort_keys=True).encode())
+            secure_files.write(self.path, json.dumps(self.known, indent=0, sort_keys=True).encode())
         except OSError as e:
             log.info("measured kernel choices could not be saved: %s", e)
 
@@ -382,8 +382,8 @@ def _beside_pool(source, flags, without):
 def _direct():
     """Returns direct.directly bound to its library."""
     # (imported here because `import torch` does not need it)
-    from mindtorch.backend.native import direct
-    return functools.partial(direct.directly, direct.ready(_beside_pool(DIRECT, (), "calls of C")))
+    from mindtorch.backend.native import fastcall
+    return functools.partial(fastcall.directly, fastcall.ready(_beside_pool(DIRECT, (), "calls of C")))
 
 
 @functools.cache

@@ -5,12 +5,12 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend.interface import Stype
+from mindtorch.backend.interface import NpDtype
 from mindtorch.backend.mindspore.private import bfloat16_np
 from mindtorch.backend.native import build, pool
 
 _P, _D, _I = ctypes.c_void_p, ctypes.c_double, ctypes.c_int
-_KINDS: dict[Stype, int] = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 2, np.dtype(bfloat16_np): 3}
+_KINDS: dict[NpDtype, int] = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 2, np.dtype(bfloat16_np): 3}
 
 
 @functools.cache
@@ -29,7 +29,7 @@ def lib():
     return found
 
 
-def code(name: str, dtype: Stype) -> int | None:
+def code(name: str, dtype: NpDtype) -> int | None:
     """Returns the code of an op over a dtype (first argument of mt_loop); None if there is no loop.
     """
     kind = _KINDS.get(dtype)

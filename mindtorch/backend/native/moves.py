@@ -14,7 +14,7 @@ from mindtorch.backend.cpu import threads
 from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.cpu.host import address as at
 from mindtorch.backend.native import build, pool
-from mindtorch.backend.native.direct import Numbers
+from mindtorch.backend.native.fastcall import Numbers
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 _I64 = np.dtype(np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.native import build, pool
-from mindtorch.backend.native.direct import Numbers
+from mindtorch.backend.native.fastcall import Numbers
 
 _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
 _WIDE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}

@@ -1,36 +1,36 @@
 """Ops that create tensors from Python data and arrays: tensor, as_tensor, from_numpy, ..."""
 import warnings
 
-from mindtorch.core import alias, device as _device, dtypes, host_data, meta
-from mindtorch.core.alias import title
-from mindtorch.core.determinism import filler
+from mindtorch.core import inplace, device as _device, dtypes, from_data, meta
+from mindtorch.core.inplace import scalar_type_name
+from mindtorch.core.deterministic import filler
 from mindtorch.core.dtypes import I64, as_np, of_np
-from mindtorch.core.foreign import is_foreign
-from mindtorch.core.host_data import array_of, copied, is_array, storage_of_its_own, usable
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, detached, set_requires_grad, taken
-from mindtorch.core.values import tensor_from
-from mindtorch.core.numbers import fitting, number_of
+from mindtorch.core.error_messages import is_foreign
+from mindtorch.core.from_data import array_of, copied, is_array, storage_of_its_own, usable
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, detached, set_requires_grad, is_tensor
+from mindtorch.core.sync import tensor_from
+from mindtorch.core.scalars import checked_convert, number_of
 from mindtorch.ops.basic import cast, clone, move
 
 CPU = _device.cpu
 
 # ------------------------------------------------------------------ primitives without operands
 #
-# Attributes: stride, the dense strides of the result (None: C order); stype, its element type;
+# Attributes: stride, the dense strides of the result (None: C order); np_dtype, its element type;
 # device, its device.
-empty_ = primitive("empty", "*, size, stride, stype, device", raw=True)
-zeros_ = primitive("zeros", "*, size, stride, stype, device", raw=True)
-#: value: a Python scalar that fits the element type (`fitting` of `mindtorch/core/numbers.py`)
-full_ = primitive("full", "*, size, stride, value, stype, device", raw=True)
+empty_ = primitive("empty", "*, size, stride, np_dtype, device", raw=True)
+zeros_ = primitive("zeros", "*, size, stride, np_dtype, device", raw=True)
+#: value: a Python scalar that fits the element type (`fitting` of `mindtorch/core/scalars.py`)
+full_ = primitive("full", "*, size, stride, value, np_dtype, device", raw=True)
 
 
 def filled(t):
     """Fills a new, uninitialized tensor as deterministic mode requires. Callers check
     `MODE.filling`."""
-    if t._dev.type != "meta" and t._numel:
-        alias.fill(t, filler(t._stype))
+    if t._device.type != "meta" and t._numel:
+        inplace.fill(t, filler(t._np_dtype))
     return t
 
 
@@ -65,10 +65,10 @@ def placed(t, requires_grad, device):
     """Moves a new tensor to the requested device (already checked) and sets requires_grad."""
     if device.type == "meta":
         return meta.of(t, requires_grad)
-    if device.type != "cpu" and t._dev is not device:
+    if device.type != "cpu" and t._device is not device:
         t = move(t, device)
     if requires_grad:
-        if t._stype.kind not in "fcV":
+        if t._np_dtype.kind not in "fcV":
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         set_requires_grad(t, True)
     return t
@@ -80,7 +80,7 @@ def finish(a, requires_grad, device=None):
 
 
 # ------------------------------------------------------------------ tensors from data
-@op(method=False, capture="values of tensors")
+@register_op(method=False, capture="values of tensors")
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """Returns a new tensor with a copy of `data`: a scalar, nested sequences, an ndarray or a
     tensor."""
@@ -89,12 +89,12 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     c = data.__class__
     if c is list or c is float or c is int:
         t = tensor_from(array_of(data, d))
-    elif (data.__class__ is Tensor or taken(data)):
+    elif (data.__class__ is Tensor or is_tensor(data)):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                       "sourceTensor.detach().clone().requires_grad_(True), rather than "
                       "torch.tensor(sourceTensor).", stacklevel=2)
         t = copy_of(data, d)
-    elif c in host_data.STORAGES:
+    elif c in from_data.STORAGES:
         t = _on_storage(data, d)
     else:
         t = tensor_from(copied(data, d))
@@ -104,17 +104,17 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
 def _on_storage(storage, d):
     """Wraps a storage without copying (also in `tensor`). For a typed storage the requested dtype
     must match its dtype; an untyped one is read as int64."""
-    return host_data.tensor_of_storage(storage, of_np(d) if d is not None else dtypes.get_default_dtype() if hasattr(storage, "dtype") else of_np(I64),
+    return from_data.tensor_of_storage(storage, of_np(d) if d is not None else dtypes.get_default_dtype() if hasattr(storage, "dtype") else of_np(I64),
                                        0, None, None)
 
 
 def copy_of(x, d):
     """Returns a detached copy of a tensor in element type `d` (None: unchanged)."""
     x = detached(x)
-    return clone(x) if d is None or d == x._stype else cast(x, d)
+    return clone(x) if d is None or d == x._np_dtype else cast(x, d)
 
 
-@op(method=False, capture="values")
+@register_op(method=False, capture="values")
 def as_tensor(data, dtype=None, device=None):
     """Returns `data` as a tensor that shares the memory of tensors and ndarrays where the dtype
     allows it."""
@@ -123,38 +123,38 @@ def as_tensor(data, dtype=None, device=None):
     if is_foreign(data) and data.requires_grad:
         raise RuntimeError("as_tensor() preserves autograd history, which cannot be transferred from PyTorch to mindtorch; pass "
                            "tensor.detach(), or use tensor(), which copies")
-    if data.__class__ is Tensor or taken(data):
+    if data.__class__ is Tensor or is_tensor(data):
         r = data if d is None else cast(data, d)
-        return r if device is None or on is r._dev else r.to(device)
-    if data.__class__ in host_data.STORAGES:
+        return r if device is None or on is r._device else r.to(device)
+    if data.__class__ in from_data.STORAGES:
         return placed(_on_storage(data, d), False, on)
-    t = tensor_from(host_data.standing(data, d) if is_array(data) else copied(data, d))
+    t = tensor_from(from_data.standing(data, d) if is_array(data) else copied(data, d))
     return t if on is CPU else placed(t, False, on)
 
 
-@op(method=False, capture="values")
+@register_op(method=False, capture="values")
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     """Returns `obj` as a tensor that shares its memory where possible, unless copy=True. copy=False
     raises ValueError where sharing is impossible."""
     d, on = spot("asarray", dtype, device, None)
-    if obj.__class__ is Tensor or taken(obj):
-        t = obj if requires_grad or not obj._rg else detached(obj)
+    if obj.__class__ is Tensor or is_tensor(obj):
+        t = obj if requires_grad or not obj._requires_grad_ else detached(obj)
         if device is None:
-            on = t._dev
-        elif copy is False and on != t._dev:
-            raise ValueError(f"can't alias tensor from device '{t._dev}' to '{on}'.")
-        if copy is False and d is not None and d != t._stype:
-            raise ValueError(f"can't alias tensor with dtype '{title(t._stype)}' into dtype '{title(d)}'.")
+            on = t._device
+        elif copy is False and on != t._device:
+            raise ValueError(f"can't alias tensor from device '{t._device}' to '{on}'.")
+        if copy is False and d is not None and d != t._np_dtype:
+            raise ValueError(f"can't alias tensor with dtype '{scalar_type_name(t._np_dtype)}' into dtype '{scalar_type_name(d)}'.")
         r = t if d is None else cast(t, d)
-        if r is t and copy and on == t._dev:
+        if r is t and copy and on == t._device:
             r = clone(t)
     elif is_array(obj) or hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
-        a = host_data.shared(obj)
+        a = from_data.shared(obj)
         share = (d is None or d == a.dtype) and not copy
-        r = tensor_from(storage_of_its_own(a) if share else host_data.in_type(a, d))
+        r = tensor_from(storage_of_its_own(a) if share else from_data.in_type(a, d))
         if copy is False and not share:
-            raise ValueError(f"can't alias tensor with dtype '{title(a.dtype)}' into dtype '{title(a.dtype if d is None else d)}'.")
-    elif obj.__class__ in host_data.STORAGES:
+            raise ValueError(f"can't alias tensor with dtype '{scalar_type_name(a.dtype)}' into dtype '{scalar_type_name(a.dtype if d is None else d)}'.")
+    elif obj.__class__ in from_data.STORAGES:
         r = _on_storage(obj, d)
         if copy:
             r = clone(r)
@@ -164,20 +164,20 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
             r = clone(r)
     else:
         if copy is False:
-            if host_data.is_array_scalar(obj):
+            if from_data.is_array_scalar(obj):
                 raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray. ")
             raise ValueError("can't alias arbitrary sequence into a tensor.")
         r = tensor_from(copied(obj, d))
-    if on is not CPU and r._dev is not on:
-        if copy is False and on != r._dev:
-            raise ValueError(f"can't alias tensor from device '{r._dev}' to '{on}'.")
+    if on is not CPU and r._device is not on:
+        if copy is False and on != r._device:
+            raise ValueError(f"can't alias tensor from device '{r._device}' to '{on}'.")
         r = r.to(on)
-    if requires_grad and not r._rg:
+    if requires_grad and not r._requires_grad_:
         set_requires_grad(r, True)
     return r
 
 
-@op(method=False, capture="values")
+@register_op(method=False, capture="values")
 def from_numpy(ndarray):
     """Returns a tensor that shares an ndarray's memory."""
     if not is_array(ndarray):
@@ -186,10 +186,10 @@ def from_numpy(ndarray):
     if not a.flags.writeable:
         warnings.warn("The given NumPy array is non-writable: in-place writes to this tensor will raise an error. Copy the array to get a "
                       "writable tensor.", stacklevel=2)
-    return tensor_from(host_data.plain(a))
+    return tensor_from(from_data.plain(a))
 
 
-@op(method=False, capture="values")
+@register_op(method=False, capture="values")
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     """Returns a 1-D tensor on the memory of an object with the buffer protocol."""
     d = as_np(dtype)
@@ -206,13 +206,13 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
         raise ValueError(f"requested buffer length ({count} * {d.itemsize} bytes) after offset ({offset} bytes) must "
                          "not be greater than "
                          f"actual buffer length ({n} bytes)")
-    return placed(tensor_from(host_data.on_buffer(buffer, count, offset, d)), requires_grad, CPU)
+    return placed(tensor_from(from_data.on_buffer(buffer, count, offset, d)), requires_grad, CPU)
 
 
-@op(method=False)
+@register_op(method=False)
 def scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns a 0-dim tensor of the default dtype (or the requested one)."""
     on = CPU if device is None and layout is None and _device._default is CPU else where("scalar_tensor", dtype, device, layout)
     d = dtypes.default_np() if dtype is None else as_np(dtype)
-    t = full_(size=(), stride=None, value=fitting(number_of("scalar_tensor", s, "s"), d), stype=d, device=on)
+    t = full_(size=(), stride=None, value=checked_convert(number_of("scalar_tensor", s, "s"), d), np_dtype=d, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)

@@ -1,10 +1,10 @@
 """Gamma and Dirichlet samples, differentiable with respect to their concentrations (derivatives:
 `mindtorch/backend/cpu/reparam.py`)."""
-from mindtorch.core.layout import pointwise
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
+from mindtorch.core.stride_rules import pointwise
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor
-from mindtorch.ops._checks import need_tensor, unsupported
+from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.basic import mul_, sub_
 from mindtorch.ops.creation.random import _gen
@@ -25,32 +25,32 @@ _dirichlet = primitive("dirichlet", "a, *, generator", lambda c, g: _dirichlet_r
 
 
 def _concentration(name, x):
-    need_tensor(name, x)
-    if x._stype.kind not in "fV":
-        raise unsupported(name, x)
+    check_tensor(name, x)
+    if x._np_dtype.kind not in "fV":
+        raise not_implemented(name, x)
     return x
 
 
-@op(name="_standard_gamma", method=False, placement="random")
+@register_op(name="_standard_gamma", method=False, sharding="random")
 def standard_gamma(input, generator=None):
     """Samples gamma distributions of scale 1; the elements of input are the concentrations."""
-    return _gamma(_concentration("_standard_gamma", input), generator=_gen(generator, input._dev))
+    return _gamma(_concentration("_standard_gamma", input), generator=_gen(generator, input._device))
 
 
-@op(name="_sample_dirichlet", method=False, placement="random")
+@register_op(name="_sample_dirichlet", method=False, sharding="random")
 def sample_dirichlet(input, generator=None):
     """Samples points of the simplex in the last dimension; the elements of input are the
     concentrations."""
-    return _dirichlet(_concentration("_sample_dirichlet", input), generator=_gen(generator, input._dev))
+    return _dirichlet(_concentration("_sample_dirichlet", input), generator=_gen(generator, input._device))
 
 
-@op(name="_standard_gamma_grad", method=False)
+@register_op(name="_standard_gamma_grad", method=False)
 def standard_gamma_grad(input, output):
     """Computes the derivative of gamma samples with respect to their concentrations."""
     return _gamma_grad(_concentration("_standard_gamma_grad", input), output)
 
 
-@op(name="_dirichlet_grad", method=False)
+@register_op(name="_dirichlet_grad", method=False)
 def dirichlet_grad(x, alpha, total):
     """Computes dx/dalpha / (1 - x) for beta samples x of concentrations alpha and total - alpha."""
     return _beta_grad(_concentration("_dirichlet_grad", x), alpha, total)

@@ -4,29 +4,29 @@ import sys
 import warnings
 from itertools import chain
 
-from mindtorch.core import device as _device, dtypes, host_data, layout as layouts, meta, sparse, tensor as _tensor
-from mindtorch.core.alias import title
-from mindtorch.core.determinism import MODE
+from mindtorch.core import device as _device, dtypes, from_data, stride_rules as layouts, meta, sparse, tensor as _tensor
+from mindtorch.core.inplace import scalar_type_name
+from mindtorch.core.deterministic import MODE
 from mindtorch.core.dtypes import F16, I64, as_np, of_np
-from mindtorch.core.foreign import type_name
-from mindtorch.core.host_data import array_of, copied, is_array, is_sequence, usable
-from mindtorch.core.layout import STRIDED, pointwise
-from mindtorch.core.promote import number_dtype
-from mindtorch.core.table import Same, check_extent, op, resize
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, set_requires_grad, taken
-from mindtorch.core.values import tensor_from
-from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.core.numbers import fitting, number_of
+from mindtorch.core.error_messages import type_name
+from mindtorch.core.from_data import array_of, copied, is_array, is_sequence, usable
+from mindtorch.core.stride_rules import STRIDED, pointwise
+from mindtorch.core.type_promotion import number_dtype
+from mindtorch.core.op_registry import SameDtype, check_extent, register_op, resize
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import ScalarOperand, Size, Tensor, adopt, detached, set_requires_grad, is_tensor
+from mindtorch.core.sync import tensor_from
+from mindtorch.ops._checks import check_tensor, not_implemented
+from mindtorch.core.scalars import checked_convert, number_of
 from mindtorch.ops.basic import cast, conj, mul_
 from mindtorch.ops.creation._from_data import CPU, copy_of, empty_, filled, full_, place, placed, spot, where, zeros_  # noqa: F401
 from mindtorch.ops.shapes._sizes import check_rank, format_name, int_of, ints_of, size_of
 
-empty_strided_ = primitive("empty_strided", "*, size, stride, span, stype, device", raw=True)
-arange_ = primitive("arange", "*, start, step, steps, stype, device", raw=True)
-linspace_ = primitive("linspace", "*, start, end, steps, stype, device", raw=True)
-logspace_ = primitive("logspace", "*, start, end, steps, base, stype, device", raw=True)
-eye_ = primitive("eye", "*, n, m, stype, device", raw=True)
+empty_strided_ = primitive("empty_strided", "*, size, stride, span, np_dtype, device", raw=True)
+arange_ = primitive("arange", "*, start, step, steps, np_dtype, device", raw=True)
+linspace_ = primitive("linspace", "*, start, end, steps, np_dtype, device", raw=True)
+logspace_ = primitive("logspace", "*, start, end, steps, base, np_dtype, device", raw=True)
+eye_ = primitive("eye", "*, n, m, np_dtype, device", raw=True)
 
 
 # ------------------------------------------------------------------ common arguments
@@ -65,15 +65,15 @@ def new_size(name, args, size):
 def agree(name, out, dtype, layout, device):
     """Checks the other arguments of a creation function against out=: dtype, layout and device must
     be those of `out`, or None."""
-    if not (out.__class__ is Tensor or taken(out)):
+    if not (out.__class__ is Tensor or is_tensor(out)):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
-    if dtype is not None and as_np(dtype) != out._stype:
-        raise RuntimeError(f"dtype {title(as_np(dtype))} does not match dtype of out parameter ({title(out._stype)})")
+    if dtype is not None and as_np(dtype) != out._np_dtype:
+        raise RuntimeError(f"dtype {scalar_type_name(as_np(dtype))} does not match dtype of out parameter ({scalar_type_name(out._np_dtype)})")
     if layout is not None and layout is not out.layout:
         want, have = [repr(x).removeprefix("torch.").removesuffix("_coo").title() for x in (layout, out.layout)]
         raise RuntimeError(f"layout {want} does not match layout of out parameter ({have})")
-    if device is not None and _device.check(device).type != out._dev.type:
-        raise RuntimeError(f"device type {_device.check(device).type} does not match device type of out parameter ({out._dev.type})")
+    if device is not None and _device.check(device).type != out._device.type:
+        raise RuntimeError(f"device type {_device.check(device).type} does not match device type of out parameter ({out._device.type})")
 
 
 def into(name, out, size, fill, dtype, layout, device, requires_grad):
@@ -94,7 +94,7 @@ def required(out, requires_grad):
     return out
 
 
-@op(method=False)
+@register_op(method=False)
 def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns a tensor filled with 0."""
     size = new_size("zeros", args, size)
@@ -106,22 +106,22 @@ def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
         return sparse.without_elements(size, dtype, layout, device, requires_grad)
     else:
         on = where("zeros", dtype, device, layout)
-    t = zeros_(size=size, stride=None, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
+    t = zeros_(size=size, stride=None, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False)
+@register_op(method=False)
 def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns a tensor filled with 1."""
     size = new_size("ones", args, size)
     if out is not None:
         return into("ones", out, size, 1, dtype, layout, device, requires_grad)
     on = CPU if device is None and layout is None and _device._default is CPU else where("ones", dtype, device, layout)
-    t = full_(size=size, stride=None, value=1, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
+    t = full_(size=size, stride=None, value=1, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False)
+@register_op(method=False)
 def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, memory_format=None, requires_grad=False):
     """Returns an uninitialized tensor."""
     size = new_size("empty", args, size)
@@ -138,7 +138,7 @@ def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     if on is not CPU and on.type == "meta" and stride is None:
         # meta tensors can have any size
         return meta.make(size, dtypes.default_np() if dtype is None else as_np(dtype), requires_grad)
-    t = empty_(size=size, stride=stride, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
+    t = empty_(size=size, stride=stride, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
     if MODE.filling:
         filled(t)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
@@ -171,7 +171,7 @@ def stride_like(x, fmt="preserve"):
     return None if stride == layouts.contiguous_strides(x._sizes) else stride
 
 
-@op(method=False)
+@register_op(method=False)
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns a tensor filled with one value. Without `dtype`, the kind of the value determines the
     dtype."""
@@ -181,64 +181,66 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
     if out is not None:
         return into("full", out, size, fill_value, dtype, layout, device, requires_grad)
     d, on = spot("full", dtype, device, layout)
-    natural = fill_value._stype if (fill_value.__class__ is Tensor or taken(fill_value)) else None
+    natural = fill_value._np_dtype if (fill_value.__class__ is Tensor or is_tensor(fill_value)) else None
     value = number_of("full", fill_value, "fill_value")
     if d is None:
         d = number_dtype(value) if natural is None else natural
-    t = full_(size=size, stride=None, value=fitting(value, d), stype=d, device=on)
+    t = full_(size=size, stride=None, value=checked_convert(value, d), np_dtype=d, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
 def like(name, input, dtype, layout, device, memory_format):
     """Returns (strides, element type, device) of a new tensor like `input`."""
-    need_tensor(name, input)
+    check_tensor(name, input)
     d, on = spot(name, dtype, device, layout)
-    return stride_like(input, format_name(memory_format)), input._stype if d is None else d, input._dev if device is None else on
+    return stride_like(input, format_name(memory_format)), input._np_dtype if d is None else d, input._device if device is None else on
 
 
-@op(method=False, placement="linear")
+@register_op(method=False, sharding="linear")
 def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with 0."""
-    if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor or taken(input)) and input._contiguous and \
+    if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor
+                                                                                          or is_tensor(input)) and input._contiguous and \
             not STRIDED.odd:
-        stride, d, on = None, input._stype, input._dev
+        stride, d, on = None, input._np_dtype, input._device
     else:
         stride, d, on = like("zeros_like", input, dtype, layout, device, memory_format)
-    t = zeros_(size=input._sizes, stride=stride, stype=d, device=on)
+    t = zeros_(size=input._sizes, stride=stride, np_dtype=d, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False, placement="elementwise")
+@register_op(method=False, sharding="elementwise")
 def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with 1."""
-    if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor or taken(input)) and input._contiguous and \
+    if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor
+                                                                                          or is_tensor(input)) and input._contiguous and \
             not STRIDED.odd:
-        stride, d, on = None, input._stype, input._dev
+        stride, d, on = None, input._np_dtype, input._device
     else:
         stride, d, on = like("ones_like", input, dtype, layout, device, memory_format)
-    t = full_(size=input._sizes, stride=stride, value=1, stype=d, device=on)
+    t = full_(size=input._sizes, stride=stride, value=1, np_dtype=d, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False, placement="elementwise")
+@register_op(method=False, sharding="elementwise")
 def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with one value."""
     stride, d, on = like("full_like", input, dtype, layout, device, memory_format)
-    value = fitting(number_of("full_like", fill_value, "fill_value"), d)
-    return placed(full_(size=input._sizes, stride=stride, value=value, stype=d, device=on), requires_grad, on)
+    value = checked_convert(number_of("full_like", fill_value, "fill_value"), d)
+    return placed(full_(size=input._sizes, stride=stride, value=value, np_dtype=d, device=on), requires_grad, on)
 
 
-@op(method=False, placement="elementwise")
+@register_op(method=False, sharding="elementwise")
 def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns an uninitialized tensor of the size (and dtype) of input."""
     stride, d, on = like("empty_like", input, dtype, layout, device, memory_format)
-    t = empty_(size=input._sizes, stride=stride, stype=d, device=on)
+    t = empty_(size=input._sizes, stride=stride, np_dtype=d, device=on)
     if MODE.filling:
         filled(t)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False)
+@register_op(method=False)
 def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns an uninitialized tensor of the given size and strides (in elements)."""
     d, on = spot("empty_strided", dtype, device, layout)
@@ -257,11 +259,11 @@ def _empty_strided(size, stride, d, on):
     check_extent(size if span >> 59 == 0 else (span,))
     if on.type == "meta":
         return meta.strided(size, stride, span, d)
-    t = empty_strided_(size=size, stride=stride, span=span, stype=d, device=on)
+    t = empty_strided_(size=size, stride=stride, span=span, np_dtype=d, device=on)
     return filled(t) if MODE.filling else t
 
 
-@op(method=False)
+@register_op(method=False)
 def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns an uninitialized tensor whose dimensions are laid out in memory in the given order,
     outermost first."""
@@ -274,7 +276,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     if sorted(order) != list(range(len(size))):
         raise RuntimeError(f"Dimension out of range or duplicate dim in physical_layout {list(order)}")
     stride = layouts.ordered_strides(size, order)
-    t = empty_(size=size, stride=None if stride == layouts.contiguous_strides(size) else stride, stype=dtypes.default_np() if d is None else d,
+    t = empty_(size=size, stride=None if stride == layouts.contiguous_strides(size) else stride, np_dtype=dtypes.default_np() if d is None else d,
                device=on)
     if MODE.filling:
         filled(t)
@@ -286,22 +288,22 @@ def _new(name, fill):
     def method(self, *args, size=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
         n = new_size(name, args, size)
         on = where(name, dtype, device, layout)
-        d = self._stype if dtype is None else as_np(dtype)
+        d = self._np_dtype if dtype is None else as_np(dtype)
         if device is None:
-            on = self._dev
+            on = self._device
         if fill == 0:
-            t = zeros_(size=n, stride=None, stype=d, device=on)
+            t = zeros_(size=n, stride=None, np_dtype=d, device=on)
         elif fill is None:
-            t = empty_(size=n, stride=None, stype=d, device=on)
+            t = empty_(size=n, stride=None, np_dtype=d, device=on)
             if MODE.filling:
                 filled(t)
         else:
-            t = full_(size=n, stride=None, value=fill, stype=d, device=on)
+            t = full_(size=n, stride=None, value=fill, np_dtype=d, device=on)
         return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
     content = "uninitialized" if fill is None else f"filled with {fill}"
     method.__doc__ = f"Returns a tensor of self's dtype, {content}."
-    op(method, name=name, function=False)
+    register_op(method, name=name, function=False)
 
 
 _new("new_zeros", 0)
@@ -311,30 +313,30 @@ _new("new_empty", None)
 
 def _of_this(self, name, dtype, device, layout):
     d, on = spot(name, dtype, device, layout)
-    return self._stype if d is None else d, self._dev if device is None else on
+    return self._np_dtype if d is None else d, self._device if device is None else on
 
 
-@op(function=False)
+@register_op(function=False)
 def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """Returns a tensor of self's dtype, filled with one value."""
     n = new_size("new_full", (size,), None)
     d, on = _of_this(self, "new_full", dtype, device, layout)
-    value = fitting(number_of("new_full", fill_value, "fill_value"), d)
-    return placed(full_(size=n, stride=None, value=value, stype=d, device=on), requires_grad, on)
+    value = checked_convert(number_of("new_full", fill_value, "fill_value"), d)
+    return placed(full_(size=n, stride=None, value=value, np_dtype=d, device=on), requires_grad, on)
 
 
-@op(function=False)
+@register_op(function=False)
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """Returns an uninitialized tensor of self's dtype with the given strides."""
     d, on = _of_this(self, "new_empty_strided", dtype, device, layout)
     return placed(_empty_strided(size, stride, d, on), requires_grad, on)
 
 
-@op(function=False)
+@register_op(function=False)
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """Returns a tensor of self's dtype with a copy of `data`."""
     d, on = _of_this(self, "new_tensor", dtype, device, layout)
-    return placed(copy_of(data, d) if (data.__class__ is Tensor or taken(data)) else tensor_from(copied(data, d)), requires_grad, on)
+    return placed(copy_of(data, d) if (data.__class__ is Tensor or is_tensor(data)) else tensor_from(copied(data, d)), requires_grad, on)
 
 
 # ------------------------------------------------------------------ legacy constructors
@@ -354,12 +356,12 @@ def legacy_tensor(d, args, kwargs=None, of=None):
     if kwargs:
         raise TypeError(f"new() got an unexpected keyword argument '{next(iter(kwargs))}'")
     if not args:
-        return empty_(size=(0,), stride=None, stype=d, device=CPU)
+        return empty_(size=(0,), stride=None, np_dtype=d, device=CPU)
     x = args[0]
     if len(args) == 1:
-        if x.__class__ is Tensor or taken(x):
-            if of is not None and x._stype != of:
-                raise TypeError(f"expected a tensor of type {title(of)} (got {title(x._stype)})")
+        if x.__class__ is Tensor or is_tensor(x):
+            if of is not None and x._np_dtype != of:
+                raise TypeError(f"expected a tensor of type {scalar_type_name(of)} (got {scalar_type_name(x._np_dtype)})")
             return detached(x)
         if isinstance(x, _tensor.MSTensor):
             return adopt(x)
@@ -369,8 +371,8 @@ def legacy_tensor(d, args, kwargs=None, of=None):
             return _unwritten(tuple(x), d)
         if isinstance(x, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(x).__name__}'")
-        if x.__class__ in host_data.STORAGES:
-            return host_data.tensor_of_storage(x, of_np(d), 0, None, None)
+        if x.__class__ in from_data.STORAGES:
+            return from_data.tensor_of_storage(x, of_np(d), 0, None, None)
         if is_sequence(x):
             return tensor_from(array_of(x, d))
         if isinstance(x, (float, complex)):
@@ -379,7 +381,7 @@ def legacy_tensor(d, args, kwargs=None, of=None):
 
 
 def _unwritten(size, d):
-    t = empty_(size=size, stride=None, stype=d, device=CPU)
+    t = empty_(size=size, stride=None, np_dtype=d, device=CPU)
     return filled(t) if MODE.filling else t
 
 
@@ -392,8 +394,8 @@ _tensor._legacy_constructor = _legacy
 
 def _new_method(self, *args, **kwargs):
     """Legacy: returns a tensor of self's dtype from sizes or data."""
-    t = legacy_tensor(self._stype, args, kwargs, self._stype)
-    return t if self._h is None or t._h is not None else t.to(self._dev)
+    t = legacy_tensor(self._np_dtype, args, kwargs, self._np_dtype)
+    return t if self._handle is None or t._handle is not None else t.to(self._device)
 
 
 Tensor.new = _new_method
@@ -418,7 +420,7 @@ def _kind(name, dtype, device, layout, out):
     if out is None:
         return spot(name, dtype, device, layout)
     agree(name, out, dtype, layout, device)
-    return out._stype, out._dev
+    return out._np_dtype, out._device
 
 
 def _range_args(name, start, end, step, dtype, device, layout, out):
@@ -435,7 +437,7 @@ def _range_args(name, start, end, step, dtype, device, layout, out):
     return start, end, step, d, whole, on
 
 
-@op(method=False)
+@register_op(method=False)
 def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """start, start + step, ... below end; int64 if all three are integers, else the default dtype.
     """
@@ -444,20 +446,20 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     if start.__class__ is int and end.__class__ is int and step.__class__ is int and step == 1 and dtype is None and device is None and \
             0 <= end - start < 1 << 59 and out is None:
         on = _device._default
-        t = arange_(start=start, step=1, steps=end - start, stype=I64, device=on)
+        t = arange_(start=start, step=1, steps=end - start, np_dtype=I64, device=on)
         return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
     start, end, step, d, whole, on = _range_args("arange", start, end, step, dtype, device, layout, out)
     if d is None:
         d = I64 if whole else dtypes.default_np()
     if d.kind in "bc":
-        raise unsupported("arange", on, dtype=d)
+        raise not_implemented("arange", on, dtype=d)
     if d == I64 and not whole:
         # PyTorch computes int64 ranges in integers
         start, end, step, whole = int(start), int(end), int(step), True
         if not step:
             raise ValueError("step must be nonzero")
     n = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    return _written(out, arange_(start=start, step=step, steps=_many(out, max(int(n), 0)), stype=d, device=on), requires_grad, on)
+    return _written(out, arange_(start=start, step=step, steps=_many(out, max(int(n), 0)), np_dtype=d, device=on), requires_grad, on)
 
 
 def _written(out, t, requires_grad, on):
@@ -478,7 +480,7 @@ def _many(out, n):
     return n
 
 
-@op(method=False, name="range")
+@register_op(method=False, name="range")
 def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """start, start + step, ... up to and including end. Deprecated: use arange."""
     warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
@@ -489,14 +491,14 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     start, end, step, d, _, on = _range_args("range", start, end, step, dtype, device, layout, out)
     d = dtypes.default_np() if d is None else d
     if d.kind in "bc":
-        raise unsupported("range", on, dtype=d)
-    return _written(out, arange_(start=start, step=step, steps=int((end - start) / step) + 1, stype=d, device=on), requires_grad, on)
+        raise not_implemented("range", on, dtype=d)
+    return _written(out, arange_(start=start, step=step, steps=int((end - start) / step) + 1, np_dtype=d, device=on), requires_grad, on)
 
 
 def _ends(name, start, end, steps, dtype, device, layout, out):
     d, on = _kind(name, dtype, device, layout, out)
     for x in (start, end):
-        if (x.__class__ is Tensor or taken(x)) and x.ndim:
+        if (x.__class__ is Tensor or is_tensor(x)) and x.ndim:
             raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
     try:
         steps = int_of(name, steps, "steps")
@@ -515,21 +517,21 @@ def _ends(name, start, end, steps, dtype, device, layout, out):
     return start, end, steps, d, on
 
 
-@op(method=False)
+@register_op(method=False)
 def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """`steps` evenly spaced values from start to end, both included."""
     start, end, steps, d, on = _ends("linspace", start, end, steps, dtype, device, layout, out)
-    return _written(out, linspace_(start=start, end=end, steps=steps, stype=d, device=on), requires_grad, on)
+    return _written(out, linspace_(start=start, end=end, steps=steps, np_dtype=d, device=on), requires_grad, on)
 
 
-@op(method=False)
+@register_op(method=False)
 def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """base to the power of `steps` evenly spaced exponents."""
     start, end, steps, d, on = _ends("logspace", start, end, steps, dtype, device, layout, out)
-    return _written(out, logspace_(start=start, end=end, steps=steps, base=base, stype=d, device=on), requires_grad, on)
+    return _written(out, logspace_(start=start, end=end, steps=steps, base=base, np_dtype=d, device=on), requires_grad, on)
 
 
-@op(method=False)
+@register_op(method=False)
 def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A matrix with 1 on the diagonal and 0 elsewhere."""
     n = int_of("eye", n, "n")
@@ -541,7 +543,7 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory
     d, on = _kind("eye", dtype, device, layout, out)
     if d is None:
         d = dtypes.default_np()
-    t = eye_(n=n, m=m, stype=d, device=on)
+    t = eye_(n=n, m=m, np_dtype=d, device=on)
     if out is None:
         return placed(t, requires_grad, on)
     if out._sizes != (n, m):
@@ -564,24 +566,24 @@ def _times_conj(g, z):
 
 
 polar_ = primitive("polar", "abs, angle", lambda c, g: _times_conj(g, c.out.sgn()),
-                   lambda c, g: _times_conj(g, mul_(c.out, Const(1j, c.out._stype))), raw=True, layout=pointwise)
+                   lambda c, g: _times_conj(g, mul_(c.out, ScalarOperand(1j, c.out._np_dtype))), raw=True, layout=pointwise)
 
 
 def _parts(name, a, b):
-    need_tensor(name, a)
-    need_tensor(name, b, "imag" if name == "complex" else "angle", 2)
-    da, db = a._stype, b._stype
+    check_tensor(name, a)
+    check_tensor(name, b, "imag" if name == "complex" else "angle", 2)
+    da, db = a._np_dtype, b._np_dtype
     if da.kind != "f" or db.kind != "f":
-        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {title(da)} and "
-                           f"{title(db)}")
+        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {scalar_type_name(da)} and "
+                           f"{scalar_type_name(db)}")
     if da != db:
-        raise RuntimeError(f"Expected object of scalar type {title(da)} but got scalar type {title(db)} for second "
+        raise RuntimeError(f"Expected object of scalar type {scalar_type_name(da)} but got scalar type {scalar_type_name(db)} for second "
                            "argument")
     if da == F16:
-        raise unsupported(name, a)
+        raise not_implemented(name, a)
 
 
-@op(out=Same("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, name="complex")
+@register_op(out=SameDtype("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, name="complex")
 def complex_op(real, imag):
     """Returns complex values with the given real and imaginary parts (float32 or float64 tensors of
     one dtype)."""
@@ -589,7 +591,7 @@ def complex_op(real, imag):
     return complex_(real, imag)
 
 
-@op(out=Same("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, autocast="float32")
+@register_op(out=SameDtype("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, autocast="float32")
 def polar(abs, angle):
     """Returns complex values with the given absolute values and angles (float32 or float64 tensors
     of one dtype)."""

@@ -1,17 +1,17 @@
 """Random tensors. `mindtorch/core/rng.py` generates the same values as PyTorch."""
 import sys
 
-from mindtorch.core import alias, device as _device, dtypes, rng
+from mindtorch.core import inplace, device as _device, dtypes, rng
 from mindtorch.core.dtypes import I64, as_np
-from mindtorch.core.foreign import type_name
+from mindtorch.core.error_messages import type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import op, store_out
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, detached, taken
-from mindtorch.core.values import of_all, tensor_from, values
+from mindtorch.core.op_registry import register_op, store_out
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, detached, is_tensor
+from mindtorch.core.sync import of_all, tensor_from, to_host
 from mindtorch.ops._operands import no_derivative
-from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.core.numbers import number_of, read
+from mindtorch.ops._checks import check_tensor, not_implemented
+from mindtorch.core.scalars import number_of, read
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.creation._from_data import CPU, placed, spot, where
 from mindtorch.ops.creation.create import into, like, new_size, required
@@ -19,15 +19,15 @@ from mindtorch.ops.shapes._sizes import int_of
 
 # Attributes: stride, the dense strides of the result (None: C order), in whose order memory is
 # filled; generator, the source of the random numbers.
-_uniform = primitive("uniform", "*, size, stride, stype, generator, device", raw=True)
-_normal = primitive("normal", "*, size, stride, mean, std, stype, generator, device", raw=True)
-_randint = primitive("randint", "*, size, stride, low, high, stype, generator, device", raw=True)
-_randperm = primitive("randperm", "*, n, stype, generator, device", raw=True)
+_uniform = primitive("uniform", "*, size, stride, np_dtype, generator, device", raw=True)
+_normal = primitive("normal", "*, size, stride, mean, std, np_dtype, generator, device", raw=True)
+_randint = primitive("randint", "*, size, stride, low, high, np_dtype, generator, device", raw=True)
+_randperm = primitive("randperm", "*, n, np_dtype, generator, device", raw=True)
 
 
 def _nought(i):
     """Returns the gradient rule of random numbers with respect to operand `i`: zeros."""
-    return lambda c, g: new_full(g, size=c.shapes[i], value=0, stype=g._stype)
+    return lambda c, g: new_full(g, size=c.shapes[i], value=0, np_dtype=g._np_dtype)
 
 
 _normal_by = primitive("normal_by", "mean=None, std=None, *, at, spread, generator", _nought(0), _nought(1), raw=True, node="NormalBackward0")
@@ -57,10 +57,10 @@ class Generator(rng.Generator):
 
     def set_state(self, new_state):
         """Restores a state that get_state returned."""
-        if not (new_state.__class__ is Tensor or taken(new_state)):
+        if not (new_state.__class__ is Tensor or is_tensor(new_state)):
             raise TypeError("set_state(): argument 'new_state' (position 1) must be Tensor, not "
                             f"{type(new_state).__name__}")
-        self._load_state(values(new_state))
+        self._load_state(to_host(new_state))
         return self
 
     graphsafe_get_state = rng.Generator.clone_state
@@ -142,7 +142,7 @@ def _gen(generator, dev=CPU):
 def _expect(x, message, most=None):
     """Checks the parameters of a distribution on a device before sampling, as PyTorch does: all
     must be at least 0, and at most `most`. (On the host, the kernels check them.)"""
-    if x._h is not None and x._numel:
+    if x._handle is not None and x._numel:
         x = detached(x)
         if not (_numbers(x.amin()) >= 0).all() or most is not None and not (_numbers(x.amax()) <= most).all():
             raise RuntimeError(message)
@@ -158,7 +158,8 @@ def _numbers(x):
 def _drawn(name, out, size, dtype, device, layout, requires_grad, draw, generator, **how):
     """Writes random numbers to out=."""
     into(name, out, size, None, dtype, layout, device, False)
-    return required(out.copy_(draw(size=size, stride=None, stype=out._stype, generator=_gen(generator, out._dev), device=out._dev, **how)), requires_grad)
+    return required(out.copy_(draw(size=size, stride=None, np_dtype=out._np_dtype, generator=_gen(generator, out._device), device=out._device, **how)),
+                    requires_grad)
 
 
 def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **how):
@@ -167,11 +168,11 @@ def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **
         return _drawn(name, out, size, dtype, device, layout, requires_grad, draw, **how)
     d, on = spot(name, dtype, device, layout)
     how["generator"] = _gen(how["generator"], on)
-    t = draw(size=size, stride=None, stype=dtypes.default_np() if d is None else d, device=on, **how)
+    t = draw(size=size, stride=None, np_dtype=dtypes.default_np() if d is None else d, device=on, **how)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns uniform random numbers from [0, 1)."""
     size = new_size("rand", args, size)
@@ -179,11 +180,11 @@ def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, de
         return _drawn("rand", out, size, dtype, device, layout, requires_grad, _uniform, generator)
     on = CPU if device is None and layout is None and _device._default is CPU else where("rand", dtype, device, layout)
     g = default_generator if generator is None and on is CPU else _gen(generator, on)
-    t = _uniform(size=size, stride=None, stype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
+    t = _uniform(size=size, stride=None, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns normal random numbers of mean 0 and standard deviation 1."""
     size = new_size("randn", args, size)
@@ -191,7 +192,7 @@ def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, d
         return _drawn("randn", out, size, dtype, device, layout, requires_grad, _normal, generator, mean=0.0, std=1.0)
     on = CPU if device is None and layout is None and _device._default is CPU else where("randn", dtype, device, layout)
     g = default_generator if generator is None and on is CPU else _gen(generator, on)
-    t = _normal(size=size, stride=None, mean=0.0, std=1.0, stype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
+    t = _normal(size=size, stride=None, mean=0.0, std=1.0, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
@@ -215,7 +216,7 @@ def _bounds(name, args, low, high, rest):
     return numbers[0], numbers[1], args
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
             requires_grad=False):
     """Returns random integers from [low, high): randint(high, size) or randint(low, high, size)."""
@@ -229,11 +230,11 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
         return _drawn("randint", out, size, dtype, device, layout, requires_grad, _randint, generator, low=lo, high=hi)
     on = CPU if device is None and layout is None and _device._default is CPU else where("randint", dtype, device, layout)
     g = _gen(generator, on)
-    t = _randint(size=size, stride=None, low=lo, high=hi, stype=I64 if dtype is None else as_np(dtype), generator=g, device=on)
+    t = _randint(size=size, stride=None, low=lo, high=hi, np_dtype=I64 if dtype is None else as_np(dtype), generator=g, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns the integers 0 .. n-1 in random order."""
     n = int_of("randperm", n, "n")
@@ -241,31 +242,31 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
         raise RuntimeError(f"n must be non-negative, got{n}")
     if out is not None:
         into("randperm", out, (n,), None, dtype, layout, device, False)
-        return required(out.copy_(_randperm(n=n, stype=out._stype, generator=_gen(generator, out._dev), device=out._dev)), requires_grad)
+        return required(out.copy_(_randperm(n=n, np_dtype=out._np_dtype, generator=_gen(generator, out._device), device=out._device)), requires_grad)
     d, on = spot("randperm", dtype, device, layout)
-    t = _randperm(n=n, stype=I64 if d is None else d, generator=_gen(generator, on), device=on)
+    t = _randperm(n=n, np_dtype=I64 if d is None else d, generator=_gen(generator, on), device=on)
     return placed(t, requires_grad, on)
 
 
 def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw, **how):
     stride, d, on = like(name, input, dtype, layout, device, memory_format)
     how["generator"] = _gen(how["generator"], on)
-    return placed(draw(size=input._sizes, stride=stride, stype=d, device=on, **how), requires_grad, on)
+    return placed(draw(size=input._sizes, stride=stride, np_dtype=d, device=on, **how), requires_grad, on)
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Like `rand`, with the size and dtype of input."""
     return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, generator=generator)
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Like `randn`, with the size and dtype of input."""
     return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad, _normal, mean=0.0, std=1.0, generator=generator)
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None, pin_memory=False,
                  requires_grad=False, memory_format=None):
     """Like `randint`, with the size and dtype of input."""
@@ -273,14 +274,14 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, _randint, low=lo, high=hi, generator=generator)
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
     """Returns normal random numbers. mean and std are scalars (with a size), or tensors that
     broadcast against each other."""
     if size is not None:  # With a size, a 0-dim tensor counts as a scalar.
-        mean, std = [read("normal", "std", "float", x) if taken(x) and not x.ndim else x for x in (mean, std)]
-    if not (mean.__class__ is Tensor or taken(mean)) and not (std.__class__ is Tensor or taken(std)):
+        mean, std = [read("normal", "std", "float", x) if is_tensor(x) and not x.ndim else x for x in (mean, std)]
+    if not (mean.__class__ is Tensor or is_tensor(mean)) and not (std.__class__ is Tensor or is_tensor(std)):
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: size is required if mean and std "
                             "are scalars")
@@ -288,74 +289,74 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
                       generator=generator)
     if size is not None:
         raise TypeError("normal() received an invalid combination of arguments: size is only allowed if mean and std are scalars")
-    m, at = (mean, None) if (mean.__class__ is Tensor or taken(mean)) else (None, float(mean))
-    v, spread = (std, None) if (std.__class__ is Tensor or taken(std)) else (None, float(std))
-    if v is not None and v._stype.kind != "c":
+    m, at = (mean, None) if (mean.__class__ is Tensor or is_tensor(mean)) else (None, float(mean))
+    v, spread = (std, None) if (std.__class__ is Tensor or is_tensor(std)) else (None, float(std))
+    if v is not None and v._np_dtype.kind != "c":
         _expect(v, "normal expects all elements of std >= 0.0")
-    r = _normal_by(m, v, at=at, spread=spread, generator=_gen(generator, (mean if v is None or m is not None and m.ndim else std)._dev))
+    r = _normal_by(m, v, at=at, spread=spread, generator=_gen(generator, (mean if v is None or m is not None and m.ndim else std)._device))
     return r if out is None else store_out("normal", out, r)
 
 
 # ------------------------------------------------------------------ distributions by tensor
-@op(placement="random")
+@register_op(sharding="random")
 def bernoulli(input, p=None, *, generator=None, out=None):
     """Samples 0 or 1. The elements of input are the probabilities of 1, unless `p` is passed for
     all. out= can have any dtype."""
-    need_tensor("bernoulli", input)
+    check_tensor("bernoulli", input)
     if out is not None:
-        need_tensor("bernoulli", out, "out")
-        return store_out("bernoulli", out, cast(bernoulli(input, p, generator=generator), out._stype))
-    g = _gen(generator, input._dev)
+        check_tensor("bernoulli", out, "out")
+        return store_out("bernoulli", out, cast(bernoulli(input, p, generator=generator), out._np_dtype))
+    g = _gen(generator, input._device)
     if p is None:
-        if input._stype.kind in "fV":
+        if input._np_dtype.kind in "fV":
             _expect(input, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.", 1)
         return _bernoulli_by(input, generator=g)
-    if p.__class__ is Tensor or taken(p):
+    if p.__class__ is Tensor or is_tensor(p):
         p = read("bernoulli", "p", "float", p)
     return _bernoulli_of(input, p=float(p), generator=g)
 
 
-@op(out="same", placement="random")
+@register_op(out="same", sharding="random")
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Samples indices by the weights in the last dimension of a 1-D or 2-D tensor."""
-    need_tensor("multinomial", input)
-    if input._stype.kind not in "fV":
-        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {alias.title(input._stype)}")
+    check_tensor("multinomial", input)
+    if input._np_dtype.kind not in "fV":
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {inplace.scalar_type_name(input._np_dtype)}")
     if not 0 < input.ndim <= 2:
         raise RuntimeError("prob_dist must be 1 or 2 dim")
-    if input._h is not None and input._numel:
+    if input._handle is not None and input._numel:
         _expect(input, "probability tensor contains either `inf`, `nan` or element < 0", sys.float_info.max)
         if (_numbers(detached(input).amax(-1).amin()) <= 0).any():
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     return _multinomial(input, num_samples=int_of("multinomial", num_samples, "num_samples"), replacement=bool(replacement),
-                        generator=_gen(generator, input._dev))
+                        generator=_gen(generator, input._device))
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def poisson(input, generator=None):
     """Samples Poisson counts with the elements of input as rates."""
-    need_tensor("poisson", input)
-    return _poisson(input, generator=_gen(generator, input._dev))
+    check_tensor("poisson", input)
+    return _poisson(input, generator=_gen(generator, input._device))
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def binomial(count, prob, generator=None):
     """Samples the number of successes in `count` trials of probability `prob`."""
-    need_tensor("binomial", count, "count")
-    need_tensor("binomial", prob, "prob", 2)
-    return _binomial(count, prob, generator=_gen(generator, count._dev))
+    check_tensor("binomial", count, "count")
+    check_tensor("binomial", prob, "prob", 2)
+    return _binomial(count, prob, generator=_gen(generator, count._device))
 
 
 # ------------------------------------------------------------------ in place
 def _inplace(self, kernel, constants, *operands):
     """Fills the tensor with a kernel's random numbers, in memory order. The previous history of the
     tensor then receives zero gradients."""
-    alias.check_inplace(self, False)
-    alias.fill_by(self, kernel, constants, *operands)
-    if alias.wrote is not None:
-        alias.wrote(self, None, 0)
-    if mode.on and self._rg:
-        alias.rebase(self, detached(self))
+    inplace.check_inplace(self, False)
+    inplace.fill_by(self, kernel, constants, *operands)
+    if inplace.wrote is not None:
+        inplace.wrote(self, None, 0)
+    if mode.on and self._requires_grad_:
+        inplace.rebase(self, detached(self))
     return self
 
 
@@ -381,7 +382,7 @@ def _from_to(name, args, kwargs, first, second):
 def uniform_(self, *args, generator=None, **kwargs):
     """Fills the tensor with uniform random numbers from [from, to), by default [0, 1)."""
     low, high = _from_to("uniform_", args, kwargs, 0.0, 1.0)
-    g = _gen(generator, self._dev)
+    g = _gen(generator, self._device)
     low, high = float(number_of("uniform_", read("uniform_", "from", "float", low))), float(number_of("uniform_", read("uniform_", "to", "float", high)))
     return _inplace(self, "uniform_", {"low": low, "high": high, "generator": g})
 
@@ -389,7 +390,7 @@ def uniform_(self, *args, generator=None, **kwargs):
 @_method
 def normal_(self, mean=0.0, std=1.0, *, generator=None):
     """Fills the tensor with normal random numbers of the given mean and standard deviation."""
-    g = _gen(generator, self._dev)
+    g = _gen(generator, self._device)
     mean, std = float(number_of("normal_", read("normal_", "mean", "float", mean))), float(number_of("normal_", read("normal_", "std", "float", std)))
     return _inplace(self, "normal_", {"mean": mean, "std": std, "generator": g})
 
@@ -398,7 +399,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
 def random_(self, *args, generator=None, **kwargs):
     """Fills the tensor with random integers: random_() from all that the dtype represents exactly,
     random_(to) from [0, to), random_(from, to) from [from, to)."""
-    g = _gen(generator, self._dev)
+    g = _gen(generator, self._device)
     if len(args) == 1 and not kwargs:
         args = (0, args[0])
     low, high = _from_to("random_", args, kwargs, None, None)
@@ -413,11 +414,11 @@ def random_(self, *args, generator=None, **kwargs):
 def bernoulli_(self, p=0.5, *, generator=None):
     """Fills the tensor with 0 or 1, where 1 has probability p (a scalar, or a tensor that is
     broadcast)."""
-    g = _gen(generator, self._dev)
-    if p.__class__ is Tensor or taken(p):
+    g = _gen(generator, self._device)
+    if p.__class__ is Tensor or is_tensor(p):
         return _inplace(self, "bernoulli_by_", {"generator": g}, p)
-    if self._stype.kind == "c" and self._numel:
-        raise unsupported("bernoulli_", self)
+    if self._np_dtype.kind == "c" and self._numel:
+        raise not_implemented("bernoulli_", self)
     p = float(number_of("bernoulli_", p))
     return _inplace(self, "bernoulli_", {"p": p, "generator": g})
 
@@ -425,21 +426,21 @@ def bernoulli_(self, p=0.5, *, generator=None):
 @_method
 def exponential_(self, lambd=1, *, generator=None):
     """Fills the tensor with exponential random numbers of the given rate."""
-    g = _gen(generator, self._dev)
+    g = _gen(generator, self._device)
     return _inplace(self, "exponential_", {"lambd": lambd, "generator": g})
 
 
 @_method
 def geometric_(self, p, *, generator=None):
     """Fills the tensor with the number of trials of probability p until the first success."""
-    g = _gen(generator, self._dev)
+    g = _gen(generator, self._device)
     return _inplace(self, "geometric_", {"p": p, "generator": g})
 
 
 @_method
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     """Fills the tensor with Cauchy random numbers."""
-    g = _gen(generator, self._dev)
+    g = _gen(generator, self._device)
     return _inplace(self, "cauchy_", {"median": median, "sigma": sigma, "generator": g})
 
 
@@ -447,5 +448,5 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
 def log_normal_(self, mean=1, std=2, *, generator=None):
     """Fills the tensor with exp of normal random numbers of the given mean and standard deviation.
     """
-    g = _gen(generator, self._dev)
+    g = _gen(generator, self._device)
     return _inplace(self, "log_normal_", {"mean": mean, "std": std, "generator": g})

@@ -1,27 +1,27 @@
 """Window functions: torch.hann_window and similar ones, torch.signal.windows."""
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import default_np
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops.creation._from_data import full_, placed, spot
 from mindtorch.ops.shapes._sizes import int_of
 
 # Each computes the first `points` points of the symmetric window of n points.
-_cosines = primitive("cosine_window", "*, n, points, coefficients, stype, device", raw=True)
-_triangle = primitive("triangle_window", "*, n, points, stype, device", raw=True)
-_kaiser = primitive("kaiser_window", "*, n, points, beta, stype, device", raw=True)
-_exponential = primitive("exponential_window", "*, n, points, center, tau, stype, device", raw=True)
-_sine = primitive("sine_window", "*, n, points, stype, device", raw=True)
-_gaussian = primitive("gaussian_window", "*, n, points, std, stype, device", raw=True)
+_cosines = primitive("cosine_window", "*, n, points, coefficients, np_dtype, device", raw=True)
+_triangle = primitive("triangle_window", "*, n, points, np_dtype, device", raw=True)
+_kaiser = primitive("kaiser_window", "*, n, points, beta, np_dtype, device", raw=True)
+_exponential = primitive("exponential_window", "*, n, points, center, tau, np_dtype, device", raw=True)
+_sine = primitive("sine_window", "*, n, points, np_dtype, device", raw=True)
+_gaussian = primitive("gaussian_window", "*, n, points, std, np_dtype, device", raw=True)
 
 
 def _points(shape, n, m, d, on, requires_grad, given):
     """Returns the first m points of a window of n points; a window of one point is 1."""
     if m < 2:
-        t = full_(size=(m,), stride=None, value=1, stype=d, device=on)
+        t = full_(size=(m,), stride=None, value=1, np_dtype=d, device=on)
     else:
-        t = shape(n=n, points=m, stype=d, device=on, **given)
+        t = shape(n=n, points=m, np_dtype=d, device=on, **given)
     return placed(t, requires_grad, on)
 
 
@@ -34,14 +34,14 @@ def _window(name, length, periodic, dtype, layout, device, requires_grad, shape,
     if d.kind == "c":
         raise NotImplementedError(f"'{name}' is not implemented for dtype {dtype} on device cpu")
     if d.kind not in "fV":
-        raise RuntimeError(f"{name} expects floating point dtypes, got: dtype={title(d)}")
+        raise RuntimeError(f"{name} expects floating point dtypes, got: dtype={scalar_type_name(d)}")
     m = int_of(name, length, "window_length")
     if m < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={m}")
     return _points(shape, m + 1 if periodic else m, m, d, on, requires_grad, given)
 
 
-@op(method=False)
+@register_op(method=False)
 def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
                 requires_grad=False):
     """(1 - cos x) / 2 over one period; `periodic` leaves out the last point, for use with stft."""
@@ -49,7 +49,7 @@ def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device
                    _cosines, coefficients=(0.5, 0.5))
 
 
-@op(method=False)
+@register_op(method=False)
 def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None,
                    pin_memory=None,
                    requires_grad=False):
@@ -58,7 +58,7 @@ def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype
                    _cosines, coefficients=(alpha, beta))
 
 
-@op(method=False)
+@register_op(method=False)
 def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
                     requires_grad=False):
     """0.42 - 0.5 cos x + 0.08 cos 2x over one period."""
@@ -66,7 +66,7 @@ def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, de
                    _cosines, coefficients=(0.42, 0.5, 0.08))
 
 
-@op(method=False)
+@register_op(method=False)
 def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
                     requires_grad=False):
     """A triangle from 0 to 1 and back."""
@@ -74,7 +74,7 @@ def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, de
                    _triangle)
 
 
-@op(method=False)
+@register_op(method=False)
 def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=None,
                   requires_grad=False):
     """I0(beta * sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
@@ -97,7 +97,7 @@ def _signal_window(name, M, sym, dtype, layout, device, requires_grad, shape, **
     return _points(shape, M if sym else M + 1, M, d, on, requires_grad, given)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """exp(-|n - center| / tau). `center` can be set only if sym is False."""
     if tau <= 0:
@@ -107,14 +107,14 @@ def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, d
     return _signal_window("exponential", M, sym, dtype, layout, device, requires_grad, _exponential, center=center, tau=tau)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """sin(pi * (n + 1/2) / M): half a period."""
     return _signal_window("cosine", M, sym, dtype, layout, device, requires_grad,
                           _sine)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """exp(-((n - middle) / std)^2 / 2)"""
     if std <= 0:
@@ -123,7 +123,7 @@ def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requ
                           _gaussian, std=std)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """I0(beta * sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
     if beta < 0:
@@ -136,7 +136,7 @@ def _general_cosine(M, a, sym, dtype, layout, device, requires_grad):
                           _cosines, coefficients=a)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """a[0] - a[1] cos x + a[2] cos 2x - ... over one period."""
     if isinstance(a, (str, Tensor)) or not hasattr(a, "__iter__"):
@@ -147,39 +147,39 @@ def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requ
     return _general_cosine(M, a, sym, dtype, layout, device, requires_grad)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """alpha - (1 - alpha) cos x over one period."""
     return _general_cosine(M, (alpha, 1.0 - alpha), sym, dtype, layout, device, requires_grad)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def hamming(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """0.54 - 0.46 cos x over one period."""
     return _general_cosine(M, (0.54, 0.46), sym, dtype, layout, device, requires_grad)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """(1 - cos x) / 2 over one period."""
     return _general_cosine(M, (0.5, 0.5), sym, dtype, layout, device, requires_grad)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """0.42 - 0.5 cos x + 0.08 cos 2x over one period."""
     return _signal_window("blackman", M, sym, dtype, layout, device, requires_grad,
                           _cosines, coefficients=(0.42, 0.5, 0.08))
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """A triangle from 0 to 1 and back."""
     return _signal_window("bartlett", M, sym, dtype, layout, device, requires_grad,
                           _triangle)
 
 
-@op(ns="signal.windows")
+@register_op(ns="signal.windows")
 def nuttall(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """Nuttall's four-term window with continuous first derivative."""
     return _general_cosine(M, (0.3635819, 0.4891775, 0.1365995, 0.0106411), sym, dtype, layout, device, requires_grad)

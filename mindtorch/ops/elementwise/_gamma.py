@@ -2,14 +2,14 @@
 import math
 
 from mindtorch.core.dtypes import BF16, F16, F32, F64, finfo, of_np
-from mindtorch.core.promote import as_float
-from mindtorch.core.table import inplace_method, op
-from mindtorch.core.tape import primitive
+from mindtorch.core.type_promotion import promote_int_to_float
+from mindtorch.core.op_registry import inplace_method, register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor
-from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import float_pair, unwritten_derivative, number
-from mindtorch.ops.basic import add_, conj, keep, mul_, neg_, sub_
-from mindtorch.ops.elementwise._blend import within_
+from mindtorch.ops._checks import check_tensor, not_implemented
+from mindtorch.ops._operands import promote_to_float_pair, unwritten_derivative, scalar
+from mindtorch.ops.basic import add_, conj, mask_grad, mul_, neg_, sub_
+from mindtorch.ops.elementwise._ternary import within_
 from mindtorch.ops.elementwise.binary import _log, div_
 from mindtorch.ops.elementwise.unary import _floating, exp_
 
@@ -23,9 +23,9 @@ def _gauss(a):
     return exp_(neg_(mul_(a, a)))
 
 
-erf_ = primitive("erf", "a", lambda c, g: mul_(g, mul_(_gauss(c.a), number(_ERF, c.a))))
-erfc_ = primitive("erfc", "a", lambda c, g: mul_(g, mul_(_gauss(c.a), number(-_ERF, c.a))))
-erfinv_ = primitive("erfinv", "a", lambda c, g: mul_(g, mul_(exp_(mul_(c.out, c.out)), number(1 / _ERF, c.out))))
+erf_ = primitive("erf", "a", lambda c, g: mul_(g, mul_(_gauss(c.a), scalar(_ERF, c.a))))
+erfc_ = primitive("erfc", "a", lambda c, g: mul_(g, mul_(_gauss(c.a), scalar(-_ERF, c.a))))
+erfinv_ = primitive("erfinv", "a", lambda c, g: mul_(g, mul_(exp_(mul_(c.out, c.out)), scalar(1 / _ERF, c.out))))
 erf = _floating("erf", erf_, "Error function.", "special.erf", complex=False)
 erfc = _floating("erfc", erfc_, "1 - erf(input), accurate in the tail.", "special.erfc", complex=False)
 erfinv = _floating("erfinv", erfinv_, "Inverse of the error function.", "special.erfinv", complex=False)
@@ -46,14 +46,14 @@ def _check_order(n):
         raise RuntimeError("polygamma(n, x) does not support negative n.")
 
 
-@op(method=False, out=True, aliases="special.polygamma")
+@register_op(method=False, out=True, aliases="special.polygamma")
 def polygamma(n, input):
     """n-th derivative of digamma."""
     _check_order(n)
-    need_tensor("polygamma", input, "input", 2)
-    if input._stype.kind == "c":
-        raise unsupported("polygamma", input)
-    return polygamma_(as_float(input), n=n)
+    check_tensor("polygamma", input, "input", 2)
+    if input._np_dtype.kind == "c":
+        raise not_implemented("polygamma", input)
+    return polygamma_(promote_int_to_float(input), n=n)
 
 
 def _polygamma_method(self, n):
@@ -73,7 +73,7 @@ def _mvdigamma(a, p):
     r = None
     for j in range(p):
         # For j = 0, the addition turns -0.0, at which digamma has the opposite sign, into 0.0.
-        t = digamma_(add_(a, number(-j / 2, a)))
+        t = digamma_(add_(a, scalar(-j / 2, a)))
         r = t if r is None else add_(r, t)
     return r
 
@@ -81,25 +81,25 @@ def _mvdigamma(a, p):
 mvlgamma_ = primitive("mvlgamma", "a, *, p", lambda c, g: mul_(g, _mvdigamma(c.a, c.p)))
 
 
-@op(inplace=True, out=True, aliases="special.multigammaln")
+@register_op(inplace=True, out=True, aliases="special.multigammaln")
 def mvlgamma(input, p):
     """Multivariate log-gamma function of dimension p; raises RuntimeError if p < 1."""
-    need_tensor("mvlgamma", input)
+    check_tensor("mvlgamma", input)
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
-    if input._stype.kind == "c":
-        raise unsupported("mvlgamma", input)
-    return mvlgamma_(as_float(input), p=p)
+    if input._np_dtype.kind == "c":
+        raise not_implemented("mvlgamma", input)
+    return mvlgamma_(promote_int_to_float(input), p=p)
 
 
 i0_ = primitive("i0", "a", lambda c, g: mul_(g, i1_(c.a)))
-i1_ = primitive("i1", "a", lambda c, g: mul_(g, bessel_slope(i0_(c.a), c.out, c.a)), node="SpecialI1Backward0")
+i1_ = primitive("i1", "a", lambda c, g: mul_(g, bessel_backward(i0_(c.a), c.out, c.a)), node="SpecialI1Backward0")
 _away = primitive("away_from_zero", "a, *, eps")
 _over_away = primitive("over_away_from_zero", "a, b, *, eps", lambda c, g: _over_away(g, c.b, eps=c.eps),
-                       lambda c, g: keep(neg_(mul_(g, _over_twice(c.a, c.b, c.eps))), _away(c.b, eps=c.eps)), node="DivBackward0")
-_bessel_slope = primitive("bessel_slope", "s, y, a, *, eps", lambda c, g: keep(g, _away(c.a, eps=c.eps)),
-                          lambda c, g: neg_(_over_away(keep(g, _away(c.a, eps=c.eps)), c.a, eps=c.eps)),
-                          lambda c, g: keep(mul_(g, _over_twice(c.y, c.a, c.eps)), _away(c.a, eps=c.eps)), raw=True, node="SubBackward0")
+                       lambda c, g: mask_grad(neg_(mul_(g, _over_twice(c.a, c.b, c.eps))), _away(c.b, eps=c.eps)), node="DivBackward0")
+_bessel_backward = primitive("bessel_backward", "s, y, a, *, eps", lambda c, g: mask_grad(g, _away(c.a, eps=c.eps)),
+                             lambda c, g: neg_(_over_away(mask_grad(g, _away(c.a, eps=c.eps)), c.a, eps=c.eps)),
+                             lambda c, g: mask_grad(mul_(g, _over_twice(c.y, c.a, c.eps)), _away(c.a, eps=c.eps)), raw=True, node="SubBackward0")
 _EPS = {d: finfo(of_np(F32 if d == BF16 else d)).eps for d in (F16, BF16, F32, F64)}
 
 
@@ -107,10 +107,10 @@ def _over_twice(a, b, eps):
     return _over_away(_over_away(a, b, eps=eps), b, eps=eps)
 
 
-def bessel_slope(s, y, a):
+def bessel_backward(s, y, a):
     """Returns s - y / a, the derivative of a Bessel function of order 1. Returns its limit 1/2
     where a is within eps of 0 or, as in PyTorch, NaN."""
-    return _bessel_slope(s, y, a, eps=_EPS[a._stype])
+    return _bessel_backward(s, y, a, eps=_EPS[a._np_dtype])
 
 
 i0 = _floating("i0", i0_, "Modified Bessel function of the first kind, order 0.", "special.i0", complex=False)
@@ -122,36 +122,36 @@ logit_grad = primitive("logit_backward", "g, a, *, eps", lambda c, g: logit_grad
 
 def _logit_second(a, eps):
     """Derivative of 1 / (a (1 - a))."""
-    one = number(1, a)
+    one = scalar(1, a)
     inner = mul_(a, sub_(one, a))
-    d = div_(sub_(mul_(a, number(2, a)), one), mul_(inner, inner))
-    return d if eps is None else keep(d, within_(a, low=eps, high=1 - eps))
+    d = div_(sub_(mul_(a, scalar(2, a)), one), mul_(inner, inner))
+    return d if eps is None else mask_grad(d, within_(a, low=eps, high=1 - eps))
 
 
 logit_ = primitive("logit", "a, *, eps", lambda c, g: logit_grad(g, c.a, eps=c.eps))
 
 
-@op(inplace=True, out=True, aliases="special.logit")
+@register_op(inplace=True, out=True, aliases="special.logit")
 def logit(input, eps=None):
     """log(x / (1 - x)), with x = input limited to [eps, 1 - eps]."""
-    need_tensor("logit", input)
-    if input._stype.kind == "c":
-        raise unsupported("logit", input)
-    return logit_(as_float(input), eps=eps)
+    check_tensor("logit", input)
+    if input._np_dtype.kind == "c":
+        raise not_implemented("logit", input)
+    return logit_(promote_int_to_float(input), eps=eps)
 
 
 _sinc_curvature = primitive("sinc_second", "a")
 _sinc_derivative = primitive("sinc_backward", "a", lambda c, g: mul_(g, conj(_sinc_curvature(c.a))))
 #: mask for the gradient of sinc: False where the square of the argument is 0
-_sinc_has_slope = primitive("sinc_has_slope", "a", raw=True)
-sinc_ = primitive("sinc", "a", lambda c, g: keep(mul_(g, conj(_sinc_derivative(c.a))), _sinc_has_slope(c.a)))
+_sinc_is_differentiable = primitive("sinc_is_differentiable", "a", raw=True)
+sinc_ = primitive("sinc", "a", lambda c, g: mask_grad(mul_(g, conj(_sinc_derivative(c.a))), _sinc_is_differentiable(c.a)))
 sinc = _floating("sinc", sinc_, "sin(pi input) / (pi input), 1 at zero.", "special.sinc")
 
 
 # ------------------------------------------------------------------ incomplete gamma functions
 def _gamma_density(a, x):
     """Derivative of igamma with respect to its second argument: x^(a-1) e^-x / gamma(a)."""
-    return exp_(sub_(sub_(mul_(sub_(a, number(1, a)), _log(x)), x), lgamma_(a)))
+    return exp_(sub_(sub_(mul_(sub_(a, scalar(1, a)), _log(x)), x), lgamma_(a)))
 
 
 igamma_ = primitive("igamma", "a, x", unwritten_derivative("igamma: input"), lambda c, g: mul_(g, _gamma_density(c.a, c.x)))
@@ -160,21 +160,21 @@ igammac_ = primitive("igammac", "a, x", unwritten_derivative("igammac: input"),
 
 
 def _gamma_pair(name, input, other):
-    need_tensor(name, input)
-    need_tensor(name, other, "other", 2)
-    a, x = float_pair(input, other)
-    if a._stype.kind == "c":
-        raise unsupported(name, a, x)
+    check_tensor(name, input)
+    check_tensor(name, other, "other", 2)
+    a, x = promote_to_float_pair(input, other)
+    if a._np_dtype.kind == "c":
+        raise not_implemented(name, a, x)
     return a, x
 
 
-@op(inplace=True, out=True, aliases="special.gammainc")
+@register_op(inplace=True, out=True, aliases="special.gammainc")
 def igamma(input, other):
     """Regularised lower incomplete gamma function; differentiable in `other`."""
     return igamma_(*_gamma_pair("igamma", input, other))
 
 
-@op(inplace=True, out=True, aliases="special.gammaincc")
+@register_op(inplace=True, out=True, aliases="special.gammaincc")
 def igammac(input, other):
     """Regularised upper incomplete gamma function; differentiable in `other`."""
     return igammac_(*_gamma_pair("igammac", input, other))

@@ -2,10 +2,10 @@
 scalar, int64 with an int."""
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core.dtypes import F32, F64, I64
-from mindtorch.core.foreign import is_foreign, type_name
-from mindtorch.core.numbers import NUMBER
-from mindtorch.core.tensor import Const, Tensor, adopt, taken
-from mindtorch.core.values import array_operand
+from mindtorch.core.error_messages import is_foreign, type_name
+from mindtorch.core.scalars import NUMBER
+from mindtorch.core.tensor import ScalarOperand, Tensor, adopt, is_tensor
+from mindtorch.core.sync import array_operand
 from mindtorch.ops.elementwise import _logic as w
 from mindtorch.ops.elementwise import binary as p
 from mindtorch.ops.elementwise import unary as u
@@ -15,7 +15,7 @@ from mindtorch.ops.basic import add_, mul_, sub_
 def operand(x):
     """Returns `x` as the other operand of a tensor, or None if it is unsupported (the operator then
     returns NotImplemented)."""
-    if x.__class__ is Tensor or isinstance(x, NUMBER) or (x.__class__ is Tensor or taken(x)):
+    if x.__class__ is Tensor or isinstance(x, NUMBER) or (x.__class__ is Tensor or is_tensor(x)):
         return x
     t = array_operand(x)
     if t is not None:
@@ -49,20 +49,20 @@ def _operator(fn, prim=None, reflected=False, direct=(F64, I64), whole=False):
     if reflected:
         def operator(self, other):
             c = other.__class__
-            if (c is float or c is int) and self._stype is F32:
-                return prim(Const(other, F32), self)
+            if (c is float or c is int) and self._np_dtype is F32:
+                return prim(ScalarOperand(other, F32), self)
             return slow(self, other)
     else:
         def operator(self, other):
             c = other.__class__
             if c is float or c is int:
-                d = self._stype
+                d = self._np_dtype
                 if d is F32 or whole and d is I64 and c is int:
-                    return prim(self, Const(other, d))
+                    return prim(self, ScalarOperand(other, d))
                 return fn(self, other)
             try:
-                d = self._stype
-                if d is other._stype and (d is F32 or d in direct):
+                d = self._np_dtype
+                if d is other._np_dtype and (d is F32 or d in direct):
                     return prim(self, other)
             except AttributeError:
                 pass
@@ -72,7 +72,7 @@ def _operator(fn, prim=None, reflected=False, direct=(F64, I64), whole=False):
 
 def _power(self, exponent):
     c = exponent.__class__
-    if (c is int or c is float) and self._stype is F32:
+    if (c is int or c is float) and self._np_dtype is F32:
         return p.pow_number(self, p=exponent)
     x = operand(exponent)
     return NotImplemented if x is None else p.pow_op(self, x)
@@ -80,8 +80,8 @@ def _power(self, exponent):
 
 def _rsub(self, other):
     c = other.__class__
-    if (c is float or c is int) and self._stype is F32:
-        return p.rsub_(self, Const(other, F32))
+    if (c is float or c is int) and self._np_dtype is F32:
+        return p.rsub_(self, ScalarOperand(other, F32))
     x = operand(other)
     return NotImplemented if x is None else p.rsub(self, x)
 
@@ -89,14 +89,14 @@ def _rsub(self, other):
 def _into(self, other):
     """Computes other / self as PyTorch does: the product with the reciprocal."""
     c = other.__class__
-    if (c is float or c is int) and self._stype is F32:
-        return mul_(u.reciprocal_(self), Const(other, F32))
+    if (c is float or c is int) and self._np_dtype is F32:
+        return mul_(u.reciprocal_(self), ScalarOperand(other, F32))
     x = operand(other)
     return NotImplemented if x is None else p.mul(u.reciprocal(self), x)
 
 
 def _invert(self):
-    if self._stype.kind not in "biu":
+    if self._np_dtype.kind not in "biu":
         raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
     return w.bitwise_not(self)
 

@@ -1,23 +1,23 @@
 """Elementwise arithmetic on two operands.
 
 Comparison and logic are in `mindtorch/ops/elementwise/_logic.py`, clamp and lerp in
-`mindtorch/ops/elementwise/_blend.py`, the operators of Tensor in
+`mindtorch/ops/elementwise/_ternary.py`, the operators of Tensor in
 `mindtorch/ops/elementwise/_operators.py`.
 """
 import math
 
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import BOOL, F32, F64, LOW, NUMBER_TYPES
-from mindtorch.core.foreign import type_name
-from mindtorch.core.numbers import number_as, read
-from mindtorch.core.promote import factors, number_dtype, pair, promote_types, result_dtype, to
+from mindtorch.core.error_messages import type_name
+from mindtorch.core.scalars import scalar_array, read
+from mindtorch.core.type_promotion import promote_factors, number_dtype, promote_pair, promote_types, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
-from mindtorch.core.table import inplace_method, op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, Const, taken
-from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import float_pair, no_derivative, number, quotient, tensors
-from mindtorch.ops.basic import add_, conj, keep, mul_, ne_, neg_, not_, or_, sub_, zeros_like
+from mindtorch.core.op_registry import inplace_method, register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.ops._checks import check_tensor, not_implemented
+from mindtorch.ops._operands import promote_to_float_pair, no_derivative, scalar, quotient, tensors
+from mindtorch.ops.basic import add_, conj, mask_grad, mul_, ne_, neg_, not_, or_, sub_, zeros_like
 
 _LN2 = math.log(2)
 
@@ -26,7 +26,7 @@ _LN2 = math.log(2)
 def _alpha(alpha, d):
     """Returns alpha as a Python scalar; raises RuntimeError if its kind does not suit the result's
     dtype."""
-    if alpha.__class__ is Tensor or taken(alpha):
+    if alpha.__class__ is Tensor or is_tensor(alpha):
         alpha = read("add", "alpha", "number", alpha)
     kind = number_dtype(alpha).kind
     if kind == "b" and d.kind != "b":
@@ -36,35 +36,35 @@ def _alpha(alpha, d):
     if kind == "c" and d.kind != "c":
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
     if d in LOW:
-        number_as(alpha, d)  # raises RuntimeError if it is too large
+        scalar_array(alpha, d)  # raises RuntimeError if it is too large
     return alpha.item() if isinstance(alpha, NUMBER_TYPES) else alpha
 
 
 def _of(a, b):
     """Returns the common dtype of two operands, one of which can be a scalar."""
-    return (b if a.__class__ is Const else a)._stype
+    return (b if a.__class__ is ScalarOperand else a)._np_dtype
 
 
 def _scaled(g, alpha):
     if alpha in (1, -1):
         return g if alpha == 1 else neg_(g)
-    return mul_(g, number(alpha.conjugate(), g))
+    return mul_(g, scalar(alpha.conjugate(), g))
 
 
 add_scaled = primitive("add_scaled", "a, b, *, alpha", lambda c, g: g, lambda c, g: _scaled(g, c.alpha), node="AddBackward0")
 sub_scaled = primitive("sub_scaled", "a, b, *, alpha", lambda c, g: g, lambda c, g: _scaled(g, -c.alpha), node="SubBackward0")
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def add(input, other, *, alpha=1):
     """input + alpha * other, with broadcasting and type promotion."""
     try:
-        a, b = pair(input, other)
+        a, b = promote_pair(input, other)
     except SparseUse:
         return dispatch["add"](input, other, alpha=alpha)
     if alpha.__class__ is not int or alpha != 1:
         return add_scaled(a, b, alpha=_alpha(alpha, _of(a, b)))
-    if a._stype.kind == "c" and a._h is None:
+    if a._np_dtype.kind == "c" and a._handle is None:
         # PyTorch multiplies by alpha as a complex number, which gives NaN next to infinities.
         return add_scaled(a, b, alpha=1)
     return add_(a, b)
@@ -77,12 +77,12 @@ _BOOL_SUB = ("Subtraction, the `-` operator, with a bool tensor is not supported
 
 def _no_bool_sub(x, y):
     try:
-        d = x._stype
-        if d is y._stype and d.kind != "b":
+        d = x._np_dtype
+        if d is y._np_dtype and d.kind != "b":
             return
     except AttributeError:
         pass
-    kinds = [v._stype.kind if hasattr(v, "_stype") else ("b" if v is True or v is False else "") for v in (x, y)]
+    kinds = [v._np_dtype.kind if hasattr(v, "_np_dtype") else ("b" if v is True or v is False else "") for v in (x, y)]
     if kinds == ["b", "b"]:
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
                            "`logical_xor()` operator instead.")
@@ -90,17 +90,17 @@ def _no_bool_sub(x, y):
         raise RuntimeError(_BOOL_SUB)
 
 
-@op(inplace=True, out=True, aliases="subtract", placement="elementwise")
+@register_op(inplace=True, out=True, aliases="subtract", sharding="elementwise")
 def sub(input, other, *, alpha=1):
     """input - alpha * other; raises RuntimeError for bool tensors."""
     try:
         _no_bool_sub(input, other)
     except SparseUse:
         return dispatch["sub"](input, other, alpha=alpha)
-    a, b = pair(input, other)
+    a, b = promote_pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
         return sub_scaled(a, b, alpha=_alpha(alpha, _of(a, b)))
-    if a._stype.kind == "c" and a._h is None:
+    if a._np_dtype.kind == "c" and a._handle is None:
         return sub_scaled(a, b, alpha=1)
     return sub_(a, b)
 
@@ -109,25 +109,25 @@ def sub(input, other, *, alpha=1):
 rsub_ = primitive("rsub", "a, b", lambda c, g: neg_(g), lambda c, g: g, node="RsubBackward1")
 
 
-@op
+@register_op
 def rsub(input, other, *, alpha=1):
     """other - alpha * input."""
-    need_tensor("rsub", input)
+    check_tensor("rsub", input)
     _no_bool_sub(input, other)
-    a, b = pair(input, other)
+    a, b = promote_pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
-        alpha = _alpha(alpha, a._stype)
-        if a._stype in LOW:
+        alpha = _alpha(alpha, a._np_dtype)
+        if a._np_dtype in LOW:
             return sub_scaled(b, a, alpha=alpha)  # does not round the product
-        a = mul_(a, number(alpha, a))
+        a = mul_(a, scalar(alpha, a))
     return rsub_(a, b)
 
 
-@op(inplace=True, out=True, aliases="multiply", placement="elementwise")
+@register_op(inplace=True, out=True, aliases="multiply", sharding="elementwise")
 def mul(input, other):
     """Elementwise product, with broadcasting and type promotion."""
     try:
-        a, b = factors(input, other)
+        a, b = promote_factors(input, other)
     except SparseUse:
         return dispatch["mul"](input, other)
     return mul_(a, b)
@@ -142,21 +142,21 @@ div_trunc = primitive("div_trunc", "a, b", lambda c, g: zeros_like(g), lambda c,
 _floor_divide = primitive("floor_divide", "a, b", no_derivative("floor_divide"), no_derivative("floor_divide"))
 
 
-def _rounded(name, prim, input, other, operands=factors):
+def _rounded(name, prim, input, other, operands=promote_factors):
     a, b = operands(input, other)
-    kind = a._stype.kind
+    kind = a._np_dtype.kind
     if kind in "bc":
-        raise unsupported(name, a, b)
+        raise not_implemented(name, a, b)
     return prim(a, b)
 
 
-@op(inplace=True, out=True, aliases="divide", placement="elementwise")
+@register_op(inplace=True, out=True, aliases="divide", sharding="elementwise")
 def div(input, other, *, rounding_mode=None):
     """Divides: true division (integers give floats), or rounded towards zero ("trunc") or down
     ("floor")."""
     if rounding_mode is None:
         try:
-            if input._stype is other._stype is F32:
+            if input._np_dtype is other._np_dtype is F32:
                 return div_(input, other)
         except AttributeError:
             pass
@@ -171,13 +171,13 @@ def div(input, other, *, rounding_mode=None):
                        f"'{rounding_mode}'")
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def true_divide(input, other):
     """True division; integers give floats."""
     return div_(*quotient(input, other))
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def floor_divide(input, other):
     """Quotient rounded down; RuntimeError ("ZeroDivisionError") for an integer divisor of zero."""
     return _rounded("floor_divide", _floor_divide, input, other)
@@ -190,25 +190,25 @@ _remainder_number = primitive("remainder_number", "a, b", lambda c, g: g, None, 
 _fmod_number = primitive("fmod_number", "a, b", lambda c, g: g, None, node="FmodBackward0")
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def remainder(input, other):
     """Python's modulus: the result has the sign of the divisor."""
-    if not (input.__class__ is Tensor or taken(input)) and not (other.__class__ is Tensor or taken(other)):
-        need_tensor("remainder", input)
-    return _rounded("remainder", remainder_ if (other.__class__ is Tensor or taken(other)) else _remainder_number, input, other, pair)
+    if not (input.__class__ is Tensor or is_tensor(input)) and not (other.__class__ is Tensor or is_tensor(other)):
+        check_tensor("remainder", input)
+    return _rounded("remainder", remainder_ if (other.__class__ is Tensor or is_tensor(other)) else _remainder_number, input, other, promote_pair)
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def fmod(input, other):
     """C's modulus: the result has the sign of the dividend."""
-    need_tensor("fmod", input)
-    return _rounded("fmod", fmod_ if (other.__class__ is Tensor or taken(other)) else _fmod_number, input, other, pair)
+    check_tensor("fmod", input)
+    return _rounded("fmod", fmod_ if (other.__class__ is Tensor or is_tensor(other)) else _fmod_number, input, other, promote_pair)
 
 
 # ------------------------------------------------------------------ powers
 pow_ = primitive(
     "pow", "a, b",
-    lambda c, g: keep(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, number(1, c.b)))))), ne_(c.b, number(0, c.b))),
+    lambda c, g: mask_grad(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, scalar(1, c.b)))))), ne_(c.b, scalar(0, c.b))),
     lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), node="PowBackward1")
 # scalar ** tensor
 _pow_base = primitive("pow_base", "a, b", None, lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), node="PowBackward2")
@@ -218,7 +218,7 @@ _exponent_matters = primitive("pow_exponent_matters", "a, b")
 def _by_exponent(a, b, out):
     """Derivative with respect to the exponent: out * log(a), 0 where a is 0 and the exponent is not
     negative."""
-    return keep(mul_(out, _log(a)), _exponent_matters(a, b))
+    return mask_grad(mul_(out, _log(a)), _exponent_matters(a, b))
 
 
 _log = primitive("log", "a", lambda c, g: div_(g, conj(c.a)))
@@ -230,60 +230,61 @@ def _pow_number_grad(g, a, p):
     if p == 1:
         return g
     if p == 2:
-        return mul_(g, mul_(conj(a), number(2, a)))
-    return mul_(g, conj(mul_(pow_number(a, p=p - 1), number(p, a))))
+        return mul_(g, mul_(conj(a), scalar(2, a)))
+    return mul_(g, conj(mul_(pow_number(a, p=p - 1), scalar(p, a))))
 
 
 pow_number = primitive("pow_number", "a, *, p", lambda c, g: _pow_number_grad(g, c.a, c.p), node="PowBackward0")
 
 
-@op(name="pow", inplace=True, out=True, placement="elementwise")
+@register_op(name="pow", inplace=True, out=True, sharding="elementwise")
 def pow_op(input, exponent):
     """input ** exponent; either can be a scalar."""
-    if input.__class__ is Tensor or taken(input):
-        if exponent.__class__ in (int, float) and input._stype.kind in "fV":
-            if input._stype in LOW:
-                number_as(exponent, input._stype)  # raises RuntimeError if it is too large
+    if input.__class__ is Tensor or is_tensor(input):
+        if exponent.__class__ in (int, float) and input._np_dtype.kind in "fV":
+            if input._np_dtype in LOW:
+                scalar_array(exponent, input._np_dtype)  # raises RuntimeError if it is too large
             return pow_number(input, p=exponent)
-        if not (exponent.__class__ is Tensor or taken(exponent)):
-            a, b = pair(input, exponent)
-            d = a._stype
+        if not (exponent.__class__ is Tensor or is_tensor(exponent)):
+            a, b = promote_pair(input, exponent)
+            d = a._np_dtype
             if d.kind in "iu" and exponent < 0:
                 raise RuntimeError("Integers to negative integer powers are not allowed.")
             if d.kind == "c":
                 return pow_number(a, p=exponent)
             if d.kind == "b":
-                return or_(a, Const(not exponent, BOOL))
+                return or_(a, ScalarOperand(not exponent, BOOL))
             return pow_(a, b)
-        a, b = pair(input, exponent)
-        if a._stype.kind == "b":
-            raise unsupported("pow", a, b)
+        a, b = promote_pair(input, exponent)
+        if a._np_dtype.kind == "b":
+            raise not_implemented("pow", a, b)
         return pow_(a, b)
-    if not (exponent.__class__ is Tensor or taken(exponent)):
+    if not (exponent.__class__ is Tensor or is_tensor(exponent)):
         raise TypeError("pow() received an invalid combination of arguments - got "
                         f"({type_name(input)}, {type_name(exponent)}): one of them must be a Tensor")
-    a, b = pair(input, exponent)
-    if b._stype.kind == "b":
-        raise unsupported("pow", b, a)
+    a, b = promote_pair(input, exponent)
+    if b._np_dtype.kind == "b":
+        raise not_implemented("pow", b, a)
     return _pow_base(a, b)
 
 
-@op(out="same")
+@register_op(out="same")
 def float_power(input, exponent):
     """input ** exponent in double precision."""
-    if not (input.__class__ is Tensor or taken(input)) and not (exponent.__class__ is Tensor or taken(exponent)):
+    if not (input.__class__ is Tensor or is_tensor(input)) and not (exponent.__class__ is Tensor or is_tensor(exponent)):
         raise TypeError("float_power(): one of the arguments must be a Tensor")
     d = promote_types(result_dtype(input, exponent), F64)
-    if not (exponent.__class__ is Tensor or taken(exponent)):
+    if not (exponent.__class__ is Tensor or is_tensor(exponent)):
         return pow_number(to(input, d), p=exponent)
-    return (pow_ if (input.__class__ is Tensor or taken(input)) else _pow_base)(to(input, d), to(exponent, d))
+    return (pow_ if (input.__class__ is Tensor or is_tensor(input)) else _pow_base)(to(input, d), to(exponent, d))
 
 
 @inplace_method("float_power")
 def _float_power_in_place(self, exponent):
     d = promote_types(result_dtype(self, exponent), F64)
-    if d is not self._stype:
-        raise RuntimeError(f"the base given to float_power_ has dtype {title(self._stype)} but the operation's result requires dtype {title(d)}")
+    if d is not self._np_dtype:
+        raise RuntimeError(f"the base given to float_power_ has dtype {scalar_type_name(self._np_dtype)} but the operation's result requires dtype "
+                           f"{scalar_type_name(d)}")
     return float_power(self, exponent)
 
 
@@ -302,7 +303,7 @@ minimum_ = _extremum("minimum", "MinimumBackward0")
 def _number_wins(name):
     """Declares the maximum (minimum) of two where a number wins over NaN."""
     took_first = primitive(name + "_took_first", "a, b")
-    return primitive(name, "a, b", lambda c, g: keep(g, took_first(c.a, c.b)), lambda c, g: keep(g, not_(took_first(c.a, c.b))))
+    return primitive(name, "a, b", lambda c, g: mask_grad(g, took_first(c.a, c.b)), lambda c, g: mask_grad(g, not_(took_first(c.a, c.b))))
 
 
 fmax_, fmin_ = _number_wins("fmax"), _number_wins("fmin")
@@ -310,36 +311,36 @@ fmax_, fmin_ = _number_wins("fmax"), _number_wins("fmin")
 
 def _ordered(name, input, other):
     try:
-        if input._stype is F32 is other._stype:  # fast path
+        if input._np_dtype is F32 is other._np_dtype:  # fast path
             return input, other
     except AttributeError:
         pass
     tensors(name, input, other)
-    a, b = pair(input, other)
-    if a._stype.kind == "c":
+    a, b = promote_pair(input, other)
+    if a._np_dtype.kind == "c":
         raise RuntimeError(f"{name} not implemented for complex tensors.")
     return a, b
 
 
-@op(out=True, placement="elementwise")
+@register_op(out=True, sharding="elementwise")
 def maximum(input, other):
     """Elementwise maximum of two tensors; nan wins."""
     return maximum_(*_ordered("maximum", input, other))
 
 
-@op(out=True, placement="elementwise")
+@register_op(out=True, sharding="elementwise")
 def minimum(input, other):
     """Elementwise minimum of two tensors; nan wins."""
     return minimum_(*_ordered("minimum", input, other))
 
 
-@op(out=True)
+@register_op(out=True)
 def fmax(input, other):
     """Elementwise maximum of two tensors; a number wins over nan."""
     return fmax_(*_ordered("fmax", input, other))
 
 
-@op(out=True)
+@register_op(out=True)
 def fmin(input, other):
     """Elementwise minimum of two tensors; a number wins over nan."""
     return fmin_(*_ordered("fmin", input, other))
@@ -359,7 +360,7 @@ atan2_ = primitive("atan2", "a, b", lambda c, g: mul_(mul_(g, c.b), _inverse_squ
                    lambda c, g: mul_(mul_(g, neg_(c.a)), _inverse_square(c.a, c.b)))
 
 
-@op(inplace=True, out=True, aliases="arctan2", placement="elementwise")
+@register_op(inplace=True, out=True, aliases="arctan2", sharding="elementwise")
 def atan2(input, other):
     """Angle of the point (other, input), in radians."""
     tensors("atan2", input, other)
@@ -367,48 +368,48 @@ def atan2(input, other):
 
 
 def _real_floats(name, input, other):
-    a, b = float_pair(input, other)
-    if a._stype.kind == "c":
-        raise unsupported(name, a, b)
+    a, b = promote_to_float_pair(input, other)
+    if a._np_dtype.kind == "c":
+        raise not_implemented(name, a, b)
     return a, b
 
 
 def _floats_only(name, input, other):
     """Returns operands that must be floating point already (no integers, no complex numbers)."""
     tensors(name, input, other)
-    a, b = pair(input, other)
-    if a._stype.kind not in "fV":
-        raise unsupported(name, a, b)
+    a, b = promote_pair(input, other)
+    if a._np_dtype.kind not in "fV":
+        raise not_implemented(name, a, b)
     return a, b
 
 
 hypot_ = primitive("hypot", "a, b", lambda c, g: div_(mul_(g, c.a), c.out), lambda c, g: div_(mul_(g, c.b), c.out))
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def hypot(input, other):
     """sqrt(input**2 + other**2) without overflow."""
     return hypot_(*_floats_only("hypot", input, other))
 
 
-_share_of = primitive("logaddexp_share", "a", lambda c, g: mul_(g, conj(mul_(c.out, sub_(number(1, c.out), c.out)))), node="SigmoidBackward0")
+_share_of = primitive("logaddexp_share", "a", lambda c, g: mul_(g, conj(mul_(c.out, sub_(scalar(1, c.out), c.out)))), node="SigmoidBackward0")
 logaddexp_ = primitive("logaddexp", "a, b", lambda c, g: mul_(g, conj(_share_of(sub_(c.a, c.b)))),
                        lambda c, g: mul_(g, conj(_share_of(sub_(c.b, c.a)))))
-logaddexp2_ = primitive("logaddexp2", "a, b", lambda c, g: mul_(g, _share_of(mul_(sub_(c.a, c.b), number(_LN2, c.a)))),
-                        lambda c, g: mul_(g, _share_of(mul_(sub_(c.b, c.a), number(_LN2, c.b)))))
+logaddexp2_ = primitive("logaddexp2", "a, b", lambda c, g: mul_(g, _share_of(mul_(sub_(c.a, c.b), scalar(_LN2, c.a)))),
+                        lambda c, g: mul_(g, _share_of(mul_(sub_(c.b, c.a), scalar(_LN2, c.b)))))
 
 
-@op(out=True)
+@register_op(out=True)
 def logaddexp(input, other):
     """log(exp(input) + exp(other)) without overflow."""
     tensors("logaddexp", input, other)
-    a, b = pair(input, other)
-    if a._stype.kind in "biu":
-        raise unsupported("logaddexp", a, b)
+    a, b = promote_pair(input, other)
+    if a._np_dtype.kind in "biu":
+        raise not_implemented("logaddexp", a, b)
     return logaddexp_(a, b)
 
 
-@op(out=True)
+@register_op(out=True)
 def logaddexp2(input, other):
     """log2(2**input + 2**other) without overflow."""
     return logaddexp2_(*_floats_only("logaddexp2", input, other))
@@ -419,32 +420,32 @@ _flip = primitive("copysign_flip", "a, r")
 copysign_ = primitive("copysign", "a, b", lambda c, g: mul_(g, _flip(c.a, c.out)), lambda c, g: zeros_like(g))
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def copysign(input, other):
     """Magnitude of input with the sign of other (a tensor or a scalar)."""
-    need_tensor("copysign", input)
+    check_tensor("copysign", input)
     return copysign_(*_real_floats("copysign", input, other))
 
 
-_nextafter = primitive("nextafter", "a, b", lambda c, g: keep(g, ne_(c.a, c.b)), lambda c, g: zeros_like(g), raw=True)
+_nextafter = primitive("nextafter", "a, b", lambda c, g: mask_grad(g, ne_(c.a, c.b)), lambda c, g: zeros_like(g), raw=True)
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def nextafter(input, other):
     """The next representable number after input in the direction of other."""
     return _nextafter(*_floats_only("nextafter", input, other))
 
 
-ldexp_ = primitive("ldexp", "a, b", lambda c, g: mul_(g, conj(exp2_(c.b))), lambda c, g: mul_(g, conj(mul_(c.out, number(_LN2, c.out)))))
-exp2_ = primitive("exp2", "a", lambda c, g: mul_(g, conj(mul_(c.out, number(_LN2, c.out)))))
+ldexp_ = primitive("ldexp", "a, b", lambda c, g: mul_(g, conj(exp2_(c.b))), lambda c, g: mul_(g, conj(mul_(c.out, scalar(_LN2, c.out)))))
+exp2_ = primitive("exp2", "a", lambda c, g: mul_(g, conj(mul_(c.out, scalar(_LN2, c.out)))))
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def ldexp(input, other):
     """input * 2**other."""
     tensors("ldexp", input, other)
     a, b = quotient(input, other)
-    if a._stype.kind == "c":
+    if a._np_dtype.kind == "c":
         return ldexp_complex(a, b)
     return ldexp_(a, b)
 
@@ -456,25 +457,25 @@ def ldexp_complex(a, b):
 _heaviside = primitive("heaviside", "a, b", no_derivative("heaviside"), no_derivative("heaviside"), raw=True)
 
 
-@op(inplace=True, out="same", placement="elementwise")
+@register_op(inplace=True, out="same", sharding="elementwise")
 def heaviside(input, values):
     """0 below zero, 1 above, `values` at zero; both tensors of one dtype."""
-    need_tensor("heaviside", input)
-    need_tensor("heaviside", values, "values", 2)
-    if input._stype != values._stype:
+    check_tensor("heaviside", input)
+    check_tensor("heaviside", values, "values", 2)
+    if input._np_dtype != values._np_dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
-    if input._stype.kind == "c":
+    if input._np_dtype.kind == "c":
         raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     return _heaviside(input, values)
 
 
-_xlogy_has_slope = primitive("xlogy_has_slope", "a, b")
-xlogy_ = primitive("xlogy", "a, b", lambda c, g: keep(xlogy_(g, c.b), _xlogy_has_slope(c.a, c.b)), lambda c, g: div_(mul_(g, c.a), c.b))
+_xlogy_is_differentiable = primitive("xlogy_is_differentiable", "a, b")
+xlogy_ = primitive("xlogy", "a, b", lambda c, g: mask_grad(xlogy_(g, c.b), _xlogy_is_differentiable(c.a, c.b)), lambda c, g: div_(mul_(g, c.a), c.b))
 
 
-@op(inplace=True, out=True, aliases="special.xlogy", placement="elementwise")
+@register_op(inplace=True, out=True, aliases="special.xlogy", sharding="elementwise")
 def xlogy(input, other):
     """input * log(other), 0 where input is 0; either can be a scalar."""
-    if not (input.__class__ is Tensor or taken(input)):
-        need_tensor("xlogy", other, "other", 2)
+    if not (input.__class__ is Tensor or is_tensor(input)):
+        check_tensor("xlogy", other, "other", 2)
     return xlogy_(*_real_floats("xlogy", input, other))

@@ -3,16 +3,16 @@
 Out-of-place forms return a tuple. In-place forms write to the tensors of the first list and return
 them as a list.
 """
-from mindtorch.core.foreign import type_name
+from mindtorch.core.error_messages import type_name
 from mindtorch.core.dtypes import LOW
-from mindtorch.core.numbers import NUMBER, plain_number, read
-from mindtorch.core.table import TABLE, op
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.ops._checks import not_tensor
+from mindtorch.core.scalars import NUMBER, plain_number, read
+from mindtorch.core.op_registry import OPS, register_op
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.ops._checks import tensor_type_error
 
 
 def _public(name):
-    return TABLE[name].fn
+    return OPS[name].fn
 
 
 # ------------------------------------------------------------------ arguments
@@ -21,8 +21,8 @@ def _tensors(name, arg, position, x):
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"{name}() received an invalid combination of arguments: '{arg}' must be tuple of Tensors, not {type_name(x)}")
     for t in x:
-        if not (t.__class__ is Tensor or taken(t)):
-            raise not_tensor(name, arg, position, t)
+        if not (t.__class__ is Tensor or is_tensor(t)):
+            raise tensor_type_error(name, arg, position, t)
     if not x:
         raise RuntimeError("Tensor list must have at least one tensor.")
     return x
@@ -41,7 +41,7 @@ _BY_TENSOR = {f"_foreach_{n}{end}" for n in ("add", "mul", "div") for end in (""
 def _operands(name, self, other):
     """Returns the second operand for each tensor, from a list of tensors, a list of scalars, a
     scalar or a 0-dim tensor."""
-    if other.__class__ is Tensor or taken(other):
+    if other.__class__ is Tensor or is_tensor(other):
         if name not in _BY_TENSOR:
             if other.ndim:
                 raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(self)}, Tensor)")
@@ -58,7 +58,7 @@ def _operands(name, self, other):
             raise RuntimeError("Tensor list must have same number of elements as scalar list.")
         return other
     for i, x in enumerate(other):
-        if not (x.__class__ is Tensor or taken(x)):
+        if not (x.__class__ is Tensor or is_tensor(x)):
             raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type_name(x)}")
     return _match(self, other)
 
@@ -89,8 +89,8 @@ def _unary(name):
 
     out_of_place.__doc__ = f"{name} of each tensor."
     in_place.__doc__ = f"{name}_ of each tensor."
-    op(out_of_place, name=full, method=False)
-    op(in_place, name=full + "_", method=False)
+    register_op(out_of_place, name=full, method=False)
+    register_op(in_place, name=full + "_", method=False)
 
 
 for _name in _UNARY:
@@ -110,7 +110,7 @@ def _declare(name, compute, write, with_alpha=False):
         def check(f, self, other, scalar, scalars, alpha):
             second = _given(f, other=other, scalar=scalar, scalars=scalars)
             if alpha != 1 and not (isinstance(second, (list, tuple)) and not (second and isinstance(second[0], NUMBER))) and not (
-                    f in _BY_TENSOR and (second.__class__ is Tensor or taken(second))):
+                    f in _BY_TENSOR and (second.__class__ is Tensor or is_tensor(second))):
                 raise TypeError(f"{f}() received an invalid combination of arguments - got (list, {type_name(second)}, alpha=int)")
             return pairs(f, self, other, scalar, scalars)
 
@@ -128,8 +128,8 @@ def _declare(name, compute, write, with_alpha=False):
 
     out_of_place.__doc__ = f"{name} of each tensor and its operand, from a list of tensors, a list of scalars or one scalar."
     in_place.__doc__ = f"{name} in place."
-    op(out_of_place, name=full, method=False)
-    op(in_place, name=full + "_", method=False)
+    register_op(out_of_place, name=full, method=False)
+    register_op(in_place, name=full + "_", method=False)
 
 
 def _plain(name):
@@ -140,13 +140,13 @@ def _plain(name):
 def _in_own_precision(x, y):
     """Rounds a scalar to half precision next to a half-precision tensor, as PyTorch does when it
     multiplies a list in place."""
-    return plain_number(y, x._stype) if x._stype in LOW and isinstance(y, (int, float)) and abs(y) < 6e4 else y
+    return plain_number(y, x._np_dtype) if x._np_dtype in LOW and isinstance(y, (int, float)) and abs(y) < 6e4 else y
 
 
 def _bound(name, tensor_op):
     """Returns (compute, write) for maximum and minimum, which accept scalars here."""
     def compute(x, y):
-        return _public(tensor_op)(x, y) if (y.__class__ is Tensor or taken(y)) else _public(name)(x, y)
+        return _public(tensor_op)(x, y) if (y.__class__ is Tensor or is_tensor(y)) else _public(name)(x, y)
     return compute, lambda x, y: x.copy_(compute(x, y))
 
 
@@ -159,7 +159,7 @@ for _name, _by_number, _by_tensor in (("clamp_max", "clamp_max", "minimum"), ("c
     _declare(_name, *_bound(_by_number, _by_tensor))
 
 
-@op(name="_foreach_pow", method=False)
+@register_op(name="_foreach_pow", method=False)
 def _pow(self, exponent):
     """self ** exponent, tensor by tensor; self can be a scalar, exponent a scalar or a list of
     scalars."""
@@ -168,13 +168,13 @@ def _pow(self, exponent):
     return tuple([_public("pow")(x, y) for x, y in zip(_tensors("_foreach_pow", "self", 1, self), _operands("_foreach_pow", self, exponent))])
 
 
-@op(name="_foreach_pow_", method=False)
+@register_op(name="_foreach_pow_", method=False)
 def _pow_(self, exponent):
     """self **= exponent, tensor by tensor."""
     return [x.pow_(y) for x, y in zip(_tensors("_foreach_pow_", "self", 1, self), _operands("_foreach_pow_", self, exponent))]
 
 
-@op(name="_foreach_mm", method=False)
+@register_op(name="_foreach_mm", method=False)
 def _mm(self, mat2):
     """Matrix products, pair by pair."""
     first, second = _tensors("_foreach_mm", "self", 1, self), _tensors("_foreach_mm", "mat2", 2, mat2)
@@ -189,7 +189,7 @@ def _values(f, self, value, scalars):
         if not isinstance(value, (list, tuple, Tensor)):
             return [value] * len(self)
         packed = value
-    if packed.__class__ is Tensor or taken(packed):
+    if packed.__class__ is Tensor or is_tensor(packed):
         if packed.ndim != 1:
             raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {packed.ndim} instead.")
         packed = packed.tolist()
@@ -220,15 +220,15 @@ def _pointwise(name):
 
     out_of_place.__doc__ = f"{name}, tensor by tensor; value is a scalar, a list of scalars or a 1-D tensor."
     in_place.__doc__ = f"{name} in place."
-    op(out_of_place, name=full, method=False)
-    op(in_place, name=full + "_", method=False)
+    register_op(out_of_place, name=full, method=False)
+    register_op(in_place, name=full + "_", method=False)
 
 
 _pointwise("addcmul")
 _pointwise("addcdiv")
 
 
-@op(name="_foreach_lerp", method=False)
+@register_op(name="_foreach_lerp", method=False)
 def _lerp(self, tensors1, weight=None, *, weights=None):
     """self + weight * (tensors1 - self), tensor by tensor; weight is a scalar, or a list of scalars
     or tensors."""
@@ -237,7 +237,7 @@ def _lerp(self, tensors1, weight=None, *, weights=None):
     return tuple([_public("lerp")(x, y, w) for x, y, w in zip(xs, ends, _operands(f, self, _given(f, weight=weight, weights=weights)))])
 
 
-@op(name="_foreach_lerp_", method=False)
+@register_op(name="_foreach_lerp_", method=False)
 def _lerp_(self, tensors1, weight=None, *, weights=None):
     """_foreach_lerp in place."""
     f = "_foreach_lerp_"
@@ -246,19 +246,19 @@ def _lerp_(self, tensors1, weight=None, *, weights=None):
 
 
 # ------------------------------------------------------------------ reductions, copies
-@op(name="_foreach_norm", method=False)
+@register_op(name="_foreach_norm", method=False)
 def _norm(self, ord=2, dtype=None):
     """Norm of each tensor."""
     return tuple([_public("linalg.vector_norm")(x, ord, dtype=dtype) for x in _tensors("_foreach_norm", "self", 1, self)])
 
 
-@op(name="_foreach_powsum", method=False)
+@register_op(name="_foreach_powsum", method=False)
 def _powsum(self, ord=2, dtype=None):
     """Sum of |element| ** ord of each tensor."""
     return tuple([_public("sum")(_public("pow")(x.abs(), ord), dtype=dtype) for x in _tensors("_foreach_powsum", "self", 1, self)])
 
 
-@op(name="_foreach_max", method=False)
+@register_op(name="_foreach_max", method=False)
 def _max(self):
     """Largest element of each tensor."""
     for x in _tensors("_foreach_max", "self", 1, self):
@@ -267,20 +267,20 @@ def _max(self):
     return tuple([_public("max")(x) for x in self])
 
 
-@op(name="_foreach_clone", method=False)
+@register_op(name="_foreach_clone", method=False)
 def _clone(self, *, memory_format=None):
     """Copy of each tensor."""
     return tuple([x.clone(memory_format=memory_format) for x in _tensors("_foreach_clone", "self", 1, self)])
 
 
-@op(name="_foreach_copy_", method=False)
+@register_op(name="_foreach_copy_", method=False)
 def _copy_(self, src, non_blocking=False):
     """Copies each tensor of src into the corresponding tensor of self."""
     xs = _tensors("_foreach_copy_", "self", 1, self)
     return [x.copy_(y) for x, y in zip(xs, _match(self, _tensors("_foreach_copy_", "src", 2, src)))]
 
 
-@op(name="_foreach_zero_", method=False)
+@register_op(name="_foreach_zero_", method=False)
 def _zero_(self):
     """Fills each tensor with zeros."""
     return [x.zero_() for x in _tensors("_foreach_zero_", "self", 1, self)]

@@ -2,19 +2,19 @@
 import math
 
 from mindtorch.core import dtypes
-from mindtorch.core.bits import is_conj, is_neg
-from mindtorch.core.conjugate import neg_view
+from mindtorch.core.conj_neg_bits import is_conj, is_neg
+from mindtorch.core.lazy_conj import neg_view
 from mindtorch.core.dtypes import C64, C128, F64, I64, of_np
-from mindtorch.core.layout import like, with_number
-from mindtorch.core.numbers import read
-from mindtorch.core.promote import as_float
+from mindtorch.core.stride_rules import like, with_number
+from mindtorch.core.scalars import read
+from mindtorch.core.type_promotion import promote_int_to_float
 from mindtorch.core.return_types import struct
-from mindtorch.core.table import Same, op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Tensor
-from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
-from mindtorch.ops._operands import number
-from mindtorch.ops.basic import _conj, add_, cast, clone, conj, eq_, keep, mul_, lazy_conj, neg_, not_, sub_, zeros_like
+from mindtorch.core.op_registry import SameDtype, register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import ScalarOperand, Tensor
+from mindtorch.ops._checks import check_tensor, tensor_type_error, not_implemented
+from mindtorch.ops._operands import scalar
+from mindtorch.ops.basic import _conj, add_, cast, clone, conj, eq_, mask_grad, mul_, lazy_conj, neg_, not_, sub_, zeros_like
 from mindtorch.ops.elementwise.binary import _log, div_, exp2_, pow_number
 
 
@@ -27,64 +27,64 @@ def _floating(name, prim, doc, aliases="", complex=True, inplace=True):
     """Declares an op that converts integer inputs to floating point."""
     def f(input):
         try:
-            kind = input._stype.kind
+            kind = input._np_dtype.kind
         except AttributeError:
-            raise not_tensor(name, "input", 1, input) from None
+            raise tensor_type_error(name, "input", 1, input) from None
         if kind == "f" or kind == "V":
             return prim(input)
         if kind == "c" and not complex:
-            raise unsupported(name, input)
-        return prim(as_float(input))
+            raise not_implemented(name, input)
+        return prim(promote_int_to_float(input))
 
     f.__name__ = name
     f.__doc__ = doc
-    return op(f, inplace=inplace, out=True, aliases=aliases, placement="elementwise")
+    return register_op(f, inplace=inplace, out=True, aliases=aliases, sharding="elementwise")
 
 
 exp_ = primitive("exp", "a", lambda c, g: mul_(g, conj(c.out)))
 exp = _floating("exp", exp_, "e**input.")
 exp2 = _floating("exp2", exp2_, "2**input.", "special.exp2")
-expm1_ = primitive("expm1", "a", lambda c, g: mul_(g, conj(add_(c.out, number(1, c.out)))))
+expm1_ = primitive("expm1", "a", lambda c, g: mul_(g, conj(add_(c.out, scalar(1, c.out)))))
 expm1 = _floating("expm1", expm1_, "exp(input) - 1, accurate near zero.", "special.expm1")
 
 log = _floating("log", _log, "Natural logarithm.")
-log2_ = primitive("log2", "a", lambda c, g: div_(g, conj(mul_(c.a, number(math.log(2), c.a)))))
+log2_ = primitive("log2", "a", lambda c, g: div_(g, conj(mul_(c.a, scalar(math.log(2), c.a)))))
 log2 = _floating("log2", log2_, "Logarithm to base 2.")
-log10_ = primitive("log10", "a", lambda c, g: div_(g, conj(mul_(c.a, number(math.log(10), c.a)))))
+log10_ = primitive("log10", "a", lambda c, g: div_(g, conj(mul_(c.a, scalar(math.log(10), c.a)))))
 log10 = _floating("log10", log10_, "Logarithm to base 10.")
-log1p_ = primitive("log1p", "a", lambda c, g: div_(g, conj(add_(c.a, number(1, c.a)))))
+log1p_ = primitive("log1p", "a", lambda c, g: div_(g, conj(add_(c.a, scalar(1, c.a)))))
 log1p = _floating("log1p", log1p_, "log(1 + input), accurate near zero.", "special.log1p")
 
-sqrt_ = primitive("sqrt", "a", lambda c, g: div_(g, mul_(conj(c.out), number(2, c.out))))
+sqrt_ = primitive("sqrt", "a", lambda c, g: div_(g, mul_(conj(c.out), scalar(2, c.out))))
 sqrt = _floating("sqrt", sqrt_, "Square root.")
 
 
-rsqrt_ = primitive("rsqrt", "a", lambda c, g: mul_(g, conj(mul_(pow_number(c.out, p=3), number(-0.5, c.out)))))
+rsqrt_ = primitive("rsqrt", "a", lambda c, g: mul_(g, conj(mul_(pow_number(c.out, p=3), scalar(-0.5, c.out)))))
 rsqrt = _floating("rsqrt", rsqrt_, "1 / sqrt(input).")
 reciprocal_ = primitive("reciprocal", "a", lambda c, g: neg_(mul_(g, conj(mul_(c.out, c.out)))))
 reciprocal = _floating("reciprocal", reciprocal_, "1 / input.")
 
 sin_ = primitive("sin", "a", lambda c, g: mul_(g, conj(cos_(c.a))))
 cos_ = primitive("cos", "a", lambda c, g: neg_(mul_(g, conj(sin_(c.a)))))
-tan_ = primitive("tan", "a", lambda c, g: mul_(g, conj(add_(mul_(c.out, c.out), number(1, c.out)))))
+tan_ = primitive("tan", "a", lambda c, g: mul_(g, conj(add_(mul_(c.out, c.out), scalar(1, c.out)))))
 sin = _floating("sin", sin_, "Sine.")
 cos = _floating("cos", cos_, "Cosine.")
 tan = _floating("tan", tan_, "Tangent.")
 
 
 def _one_minus_square(a):
-    return sub_(number(1, a), mul_(a, a))
+    return sub_(scalar(1, a), mul_(a, a))
 
 
 def _square_plus(a, n):
-    return add_(mul_(a, a), number(n, a))
+    return add_(mul_(a, a), scalar(n, a))
 
 
-def _acosh_slope(a):
-    if a._stype.kind != "c":
+def _acosh_backward(a):
+    if a._np_dtype.kind != "c":
         return rsqrt_(_square_plus(a, -1))
     # A single square root of the product would be on the wrong branch.
-    return conj(mul_(rsqrt_(add_(a, number(-1, a))), rsqrt_(add_(a, number(1, a)))))
+    return conj(mul_(rsqrt_(add_(a, scalar(-1, a))), rsqrt_(add_(a, scalar(1, a)))))
 
 
 asin_ = primitive("asin", "a", lambda c, g: mul_(g, conj(rsqrt_(_one_minus_square(c.a)))))
@@ -98,13 +98,13 @@ sinh_ = primitive("sinh", "a", lambda c, g: mul_(g, conj(cosh_(c.a))))
 cosh_ = primitive("cosh", "a", lambda c, g: mul_(g, conj(sinh_(c.a))))
 tanh_grad = primitive("tanh_backward", "g, y",
                       lambda c, g: tanh_grad(g, conj(c.y)),
-                      lambda c, g: mul_(mul_(g, conj(c.g)), mul_(conj(c.y), number(-2, c.y))))
+                      lambda c, g: mul_(mul_(g, conj(c.g)), mul_(conj(c.y), scalar(-2, c.y))))
 tanh_ = primitive("tanh", "a", lambda c, g: tanh_grad(g, conj(c.out)))
 sinh = _floating("sinh", sinh_, "Hyperbolic sine.")
 cosh = _floating("cosh", cosh_, "Hyperbolic cosine.")
 tanh = _floating("tanh", tanh_, "Hyperbolic tangent.")
 asinh_ = primitive("asinh", "a", lambda c, g: mul_(g, conj(rsqrt_(_square_plus(c.a, 1)))))
-acosh_ = primitive("acosh", "a", lambda c, g: mul_(g, _acosh_slope(c.a)))
+acosh_ = primitive("acosh", "a", lambda c, g: mul_(g, _acosh_backward(c.a)))
 atanh_ = primitive("atanh", "a", lambda c, g: div_(g, conj(_one_minus_square(c.a))))
 asinh = _floating("asinh", asinh_, "Inverse hyperbolic sine.", "arcsinh")
 acosh = _floating("acosh", acosh_, "Inverse hyperbolic cosine.", "arccosh")
@@ -112,21 +112,21 @@ atanh = _floating("atanh", atanh_, "Inverse hyperbolic tangent.", "arctanh")
 
 
 sigmoid_grad = primitive("sigmoid_backward", "g, y", lambda c, g: sigmoid_grad(g, conj(c.y)),
-                         lambda c, g: mul_(mul_(g, conj(c.g)), sub_(number(1, c.y), mul_(conj(c.y), number(2, c.y)))))
+                         lambda c, g: mul_(mul_(g, conj(c.g)), sub_(scalar(1, c.y), mul_(conj(c.y), scalar(2, c.y)))))
 sigmoid_ = primitive("sigmoid", "a", lambda c, g: sigmoid_grad(g, conj(c.out)))
 sigmoid = _floating("sigmoid", sigmoid_, "1 / (1 + exp(-input)).", "special.expit")
 
 def _degrees(name, factor, node, doc):
-    prim = primitive(name, "a", lambda c, g: mul_(g, number(factor, g)), node=node, layout=with_number)
+    prim = primitive(name, "a", lambda c, g: mul_(g, scalar(factor, g)), node=node, layout=with_number)
 
     def f(input):
-        need_tensor(name, input)
-        if input._stype.kind == "c":
+        check_tensor(name, input)
+        if input._np_dtype.kind == "c":
             raise RuntimeError(f"{name} is not supported for complex tensors.")
-        return prim(as_float(input))
+        return prim(promote_int_to_float(input))
     f.__name__ = name
     f.__doc__ = doc
-    return op(f, inplace=True, out=True)
+    return register_op(f, inplace=True, out=True)
 
 
 deg2rad = _degrees("deg2rad", math.pi / 180, "Deg2RadBackward0", "Degrees to radians.")
@@ -135,14 +135,14 @@ rad2deg = _degrees("rad2deg", 180 / math.pi, "Rad2DegBackward0", "Radians to deg
 
 # ------------------------------------------------------------------ magnitude and sign
 def _sgn_grad(g, a, out):
-    if a._stype.kind != "c":
+    if a._np_dtype.kind != "c":
         return zeros_like(g)
     size = abs_(a)
     along = real_part(mul_(g, conj(out)))
-    zero = eq_(size, number(0, size))
-    safe = add_(size, cast(zero, size._stype))
-    d = a._stype
-    return keep(div_(sub_(g, mul_(out, cast(along, d))), cast(safe, d)), not_(zero))
+    zero = eq_(size, scalar(0, size))
+    safe = add_(size, cast(zero, size._np_dtype))
+    d = a._np_dtype
+    return mask_grad(div_(sub_(g, mul_(out, cast(along, d))), cast(safe, d)), not_(zero))
 
 
 abs_ = primitive("abs", "a", lambda c, g: mul_(g, sgn_(c.a)))
@@ -151,14 +151,14 @@ sign_ = primitive("sign", "a", _zero)
 real_part = primitive("real_copy", "a", lambda c, g: g, raw=True, node="RealBackward0")
 
 
-@op(name="abs", inplace=True, out=True, aliases="absolute", placement="elementwise")
+@register_op(name="abs", inplace=True, out=True, aliases="absolute", sharding="elementwise")
 def abs_op(input):
     """Absolute value; real for complex tensors."""
     try:
-        if input._stype.kind == "b":
-            raise unsupported("abs", input)
+        if input._np_dtype.kind == "b":
+            raise not_implemented("abs", input)
     except AttributeError:
-        raise not_tensor("abs", "input", 1, input) from None
+        raise tensor_type_error("abs", "input", 1, input) from None
     return abs_(input)
 
 
@@ -167,7 +167,7 @@ _complex_abs_ = Tensor.abs_
 
 def _abs_in_place(self):
     """In-place version of `Tensor.abs`; RuntimeError for complex tensors."""
-    if self._stype.kind == "c":
+    if self._np_dtype.kind == "c":
         raise RuntimeError("In-place abs is not supported for complex tensors.")
     return _complex_abs_(self)
 
@@ -176,38 +176,38 @@ _abs_in_place.__name__ = "abs_"  # `__torch_function__` handlers read this name
 Tensor.abs_ = Tensor.absolute_ = _abs_in_place
 
 
-@op(inplace=True, out="same", aliases="negative", placement="linear")
+@register_op(inplace=True, out="same", aliases="negative", sharding="linear")
 def neg(input):
     """-input; raises RuntimeError for bool tensors."""
-    need_tensor("neg", input)
-    if input._stype.kind == "b":
+    check_tensor("neg", input)
+    if input._np_dtype.kind == "b":
         raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert "
                            "a mask, "
                            "use the `~` or `logical_not()` operator instead.")
     return neg_(input)
 
 
-@op
+@register_op
 def positive(input):
     """Returns the tensor itself; raises RuntimeError for bool tensors."""
-    need_tensor("positive", input)
-    if input._stype.kind == "b":
+    check_tensor("positive", input)
+    if input._np_dtype.kind == "b":
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
 
 
-@op(inplace=True, out="same", placement="elementwise")
+@register_op(inplace=True, out="same", sharding="elementwise")
 def sgn(input):
     """Sign; input / |input| for complex numbers."""
-    need_tensor("sgn", input)
+    check_tensor("sgn", input)
     return sgn_(input)
 
 
-@op(inplace=True, out="same", placement="elementwise")
+@register_op(inplace=True, out="same", sharding="elementwise")
 def sign(input):
     """-1, 0 or 1; 0 for nan."""
-    need_tensor("sign", input)
-    if input._stype.kind == "c":
+    check_tensor("sign", input)
+    if input._np_dtype.kind == "c":
         raise NotImplementedError("Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
                                   "torch.sgn "
                                   "instead.")
@@ -217,26 +217,26 @@ def sign(input):
 _signbit = primitive("signbit", "a")
 
 
-@op(out=Same("{name} does not support non-boolean outputs."))
+@register_op(out=SameDtype("{name} does not support non-boolean outputs."))
 def signbit(input):
     """True where the sign bit is set (-0. included)."""
-    need_tensor("signbit", input)
-    if input._stype.kind == "c":
+    check_tensor("signbit", input)
+    if input._np_dtype.kind == "c":
         raise NotImplementedError("signbit is not implemented for complex tensors.")
-    if input._stype.kind == "b":
+    if input._np_dtype.kind == "b":
         return zeros_like(input)
     return _signbit(input)
 
 
-square_ = primitive("square", "a", lambda c, g: mul_(g, mul_(conj(c.a), number(2, c.a))),
+square_ = primitive("square", "a", lambda c, g: mul_(g, mul_(conj(c.a), scalar(2, c.a))),
                     node="PowBackward0")
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@register_op(inplace=True, out=True, sharding="elementwise")
 def square(input):
     """input * input; a bool tensor gives int64."""
-    need_tensor("square", input)
-    if input._stype.kind == "b":
+    check_tensor("square", input)
+    if input._np_dtype.kind == "b":
         return cast(input, I64)
     return square_(input)
 
@@ -246,14 +246,14 @@ def _rounding(name, doc, aliases=""):
     prim = primitive(name, "a", _zero)
 
     def f(input):
-        need_tensor(name, input)
-        kind = input._stype.kind
+        check_tensor(name, input)
+        kind = input._np_dtype.kind
         if kind in "bc":
-            raise unsupported(name, input)
+            raise not_implemented(name, input)
         return clone(input) if kind in "iu" else prim(input)
     f.__name__ = name
     f.__doc__ = doc
-    return op(f, inplace=True, out="same", aliases=aliases, placement="elementwise")
+    return register_op(f, inplace=True, out="same", aliases=aliases, sharding="elementwise")
 
 
 floor = _rounding("floor", "Rounds down to an integer.")
@@ -264,27 +264,27 @@ trunc = _rounding("trunc", "Rounds towards zero to an integer.", "fix")
 round_ = primitive("round", "a, *, decimals", _zero)
 
 
-@op(name="round", inplace=True, out="same", aliases="special.round", placement="elementwise")
+@register_op(name="round", inplace=True, out="same", aliases="special.round", sharding="elementwise")
 def round_op(input, *, decimals=0):
     """Rounds to `decimals` decimal places, halves to even."""
-    need_tensor("round", input)
+    check_tensor("round", input)
     if decimals.__class__ is not int:
         decimals = read("round", "decimals", "int", decimals)
-    kind = input._stype.kind
+    kind = input._np_dtype.kind
     if kind in "bc" or (kind in "iu" and decimals):
-        raise unsupported("round", input)
+        raise not_implemented("round", input)
     return clone(input) if kind in "iu" else round_(input, decimals=decimals)
 
 
 frac_ = primitive("frac", "a", lambda c, g: g)
 
 
-@op(inplace=True, out="same", placement="elementwise")
+@register_op(inplace=True, out="same", sharding="elementwise")
 def frac(input):
     """Fractional part, with the sign of the input; floating tensors only."""
-    need_tensor("frac", input)
-    if input._stype.kind not in "fV":
-        raise unsupported("frac", input)
+    check_tensor("frac", input)
+    if input._np_dtype.kind not in "fV":
+        raise not_implemented("frac", input)
     return frac_(input)
 
 
@@ -293,13 +293,13 @@ def _test(name, doc, out=False, complex=True, prim=None):
     prim = prim or primitive(name, "a")
 
     def f(input):
-        need_tensor(name, input)
-        if input._stype.kind == "c" and not complex:
+        check_tensor(name, input)
+        if input._np_dtype.kind == "c" and not complex:
             raise RuntimeError(f"{name} does not support complex inputs.")
         return prim(input)
     f.__name__ = name
     f.__doc__ = doc
-    return op(f, out=out, placement="elementwise")
+    return register_op(f, out=out, sharding="elementwise")
 
 
 isfinite_ = primitive("isfinite", "a")
@@ -307,19 +307,19 @@ isnan = _test("isnan", "True where nan.")
 isinf = _test("isinf", "True where infinite.")
 isfinite = _test("isfinite", "True where neither nan nor infinite.", prim=isfinite_)
 isreal = _test("isreal", "True where the imaginary part is 0.")
-isposinf = _test("isposinf", "True where +inf.", out=Same("{name} does not support non-boolean outputs."), complex=False)
-isneginf = _test("isneginf", "True where -inf.", out=Same("{name} does not support non-boolean outputs."), complex=False)
+isposinf = _test("isposinf", "True where +inf.", out=SameDtype("{name} does not support non-boolean outputs."), complex=False)
+isneginf = _test("isneginf", "True where -inf.", out=SameDtype("{name} does not support non-boolean outputs."), complex=False)
 
 
-nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda c, g: mul_(g, cast(isfinite_(c.a), g._stype)), layout=like)
+nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda c, g: mul_(g, cast(isfinite_(c.a), g._np_dtype)), layout=like)
 
 
-@op(inplace=True, out="same", placement="elementwise")
+@register_op(inplace=True, out="same", sharding="elementwise")
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
     """Replaces NaN and infinities (by default with 0, the dtype's largest and its smallest number).
     """
-    need_tensor("nan_to_num", input)
-    d = input._stype
+    check_tensor("nan_to_num", input)
+    d = input._np_dtype
     if d.kind in "biu":
         return clone(input)
     f = dtypes.finfo(of_np(d))
@@ -329,23 +329,23 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None):
 
 # ------------------------------------------------------------------ complex numbers
 def _angle_grad(g, a):
-    if a._stype.kind != "c":
+    if a._np_dtype.kind != "c":
         return zeros_like(g)
     # d angle = Re(conj(i z) dz) / |z|^2
     size = real_part(mul_(a, conj(a)))
-    zero = eq_(size, number(0, size))
-    safe = add_(size, cast(zero, size._stype))
-    return keep(mul_(cast(div_(g, safe), a._stype), mul_(a, Const(1j, a._stype))), not_(zero))
+    zero = eq_(size, scalar(0, size))
+    safe = add_(size, cast(zero, size._np_dtype))
+    return mask_grad(mul_(cast(div_(g, safe), a._np_dtype), mul_(a, ScalarOperand(1j, a._np_dtype))), not_(zero))
 
 
 angle_ = primitive("angle", "a", lambda c, g: _angle_grad(g, c.a))
 
 
-@op(out=True)
+@register_op(out=True)
 def angle(input):
     """Argument of complex numbers; 0 or pi for real ones."""
-    need_tensor("angle", input)
-    return angle_(as_float(input))
+    check_tensor("angle", input)
+    return angle_(promote_int_to_float(input))
 
 
 real_view = primitive("real_view", "a", lambda c, g: g, view=True, node="SelectBackward0")
@@ -353,22 +353,22 @@ imag_view = primitive("imag_view", "a", lambda c, g: _times_i(g), view=True, nod
 
 
 def _times_i(g):
-    d = C128 if g._stype == F64 else C64
-    return mul_(cast(g, d), Const(1j, d))
+    d = C128 if g._np_dtype == F64 else C64
+    return mul_(cast(g, d), ScalarOperand(1j, d))
 
 
-@op(method=False)
+@register_op(method=False)
 def real(input):
     """Returns a view of the real part; a real tensor is returned unchanged."""
-    need_tensor("real", input)
-    return real_view(input) if input._stype.kind == "c" else input
+    check_tensor("real", input)
+    return real_view(input) if input._np_dtype.kind == "c" else input
 
 
-@op(method=False)
+@register_op(method=False)
 def imag(input):
     """Returns a view of the imaginary part; raises RuntimeError for real tensors."""
-    need_tensor("imag", input)
-    if input._stype.kind != "c":
+    check_tensor("imag", input)
+    if input._np_dtype.kind != "c":
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     return imag_view(input)
 
@@ -385,49 +385,49 @@ Tensor.real = property(real, _set_real, doc="View of the real part.")
 Tensor.imag = property(imag, _set_imag, doc="View of the imaginary part.")
 
 
-@op(name="conj")
+@register_op(name="conj")
 def conj_op(input):
     """Complex conjugate: a view with the conjugate bit (`is_conj`); a real tensor is returned
     unchanged."""
-    need_tensor("conj", input)
+    check_tensor("conj", input)
     return lazy_conj(input)
 
 
-@op(name="_conj")
+@register_op(name="_conj")
 def conj_as_view(input):
     """Like `conj_op`, under PyTorch's name for the view."""
-    need_tensor("_conj", input)
+    check_tensor("_conj", input)
     return lazy_conj(input)
 
 
-@op(inplace=True, out="same", placement="elementwise")
+@register_op(inplace=True, out="same", sharding="elementwise")
 def conj_physical(input):
     """Complex conjugate as a newly allocated tensor; a real tensor is returned unchanged."""
-    need_tensor("conj_physical", input)
-    return _conj_physical(input) if input._stype.kind == "c" else input
+    check_tensor("conj_physical", input)
+    return _conj_physical(input) if input._np_dtype.kind == "c" else input
 
 
 _conj_physical = primitive("conj_physical", "a", lambda c, g: _conj(g))
 
 
-@op
+@register_op
 def resolve_conj(input):
     """Materializes a tensor with the conjugate bit; any other tensor is returned unchanged."""
-    need_tensor("resolve_conj", input)
+    check_tensor("resolve_conj", input)
     return clone(input) if is_conj(input) else input
 
 
-@op
+@register_op
 def resolve_neg(input):
     """Materializes a tensor with the negative bit; any other tensor is returned unchanged."""
-    need_tensor("resolve_neg", input)
+    check_tensor("resolve_neg", input)
     return clone(input) if is_neg(input) else input
 
 
-@op
+@register_op
 def _neg_view(input):
     """Returns the negated tensor as a view with the negative bit (`is_neg`)."""
-    need_tensor("_neg_view", input)
+    check_tensor("_neg_view", input)
     return neg_view(input)
 
 
@@ -437,10 +437,10 @@ frexp_ = primitive("frexp", "a", lambda c, g: div_(g[0], exp2_(cast(c.out1, c.dt
                    nondiff=(1,), layout=like)
 
 
-@op(out="same")
+@register_op(out="same")
 def frexp(input):
     """mantissa and exponent with input = mantissa * 2**exponent; floating tensors only."""
-    need_tensor("frexp", input)
-    if input._stype.kind not in "fV":
+    check_tensor("frexp", input)
+    if input._np_dtype.kind not in "fV":
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     return _Frexp(*frexp_(input))

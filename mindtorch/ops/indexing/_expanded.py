@@ -6,9 +6,9 @@ tensor in which each location occurs once.
 """
 import warnings
 
-from mindtorch.core.alias import expanded_dims
-from mindtorch.core.tensor import Const, taken
-from mindtorch.core.values import values
+from mindtorch.core.inplace import expanded_dims
+from mindtorch.core.tensor import ScalarOperand, is_tensor
+from mindtorch.core.sync import to_host
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.indexing._gather import index_at
 
@@ -32,14 +32,14 @@ def _distinct(x):
 
 
 def _as_tensor(value, x):
-    return new_full(x, size=(), value=values(value).item(), stype=x._stype) if value.__class__ is Const else value
+    return new_full(x, size=(), value=to_host(value).item(), np_dtype=x._np_dtype) if value.__class__ is ScalarOperand else value
 
 
 def masked_fill(x, mask, value):
     """masked_fill_ of an expanded tensor."""
     warn("masked_fill_")
     part, dims = _distinct(x)
-    if taken(mask) and mask._stype.kind == "b":
+    if is_tensor(mask) and mask._np_dtype.kind == "b":
         mask = mask.expand(x._sizes)  # raises if the shapes do not broadcast
         for d in dims:
             mask = mask.any(d, keepdim=True)

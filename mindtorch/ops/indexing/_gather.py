@@ -3,16 +3,16 @@
 Index tensors are int64. `check`: whether the indices can be out of range; indices used by gradient
 rules have been checked in the forward pass.
 """
-from mindtorch.core.layout import indexed, kept, like
-from mindtorch.core.tape import primitive
+from mindtorch.core.stride_rules import indexed, as_computed, like
+from mindtorch.core.primitives import primitive
 from mindtorch.ops.basic import new_full, sum_to
-from mindtorch.ops.indexing._region import place
+from mindtorch.ops.indexing._basic_index import place
 from mindtorch.ops.shapes.views import reshape_
 
 
 def nought(g):
     """Returns a 0-dim zero of g's dtype."""
-    return new_full(g, size=(), value=0, stype=g._stype)
+    return new_full(g, size=(), value=0, np_dtype=g._np_dtype)
 
 
 # ------------------------------------------------------------------ gather and scatter
@@ -163,9 +163,9 @@ def add_at(x, values, indices, dims):
 # ------------------------------------------------------------------ nonzero elements
 #
 # nonzero: one row for each nonzero element
-nonzero_ = primitive("nonzero", "a", raw=True, layout=kept)
+nonzero_ = primitive("nonzero", "a", raw=True, layout=as_computed)
 #: like nonzero, with one tensor per dimension (a 0-dim tensor counts as 1-D)
-nonzero_tuple = primitive("nonzero_tuple", "a", raw=True, layout=kept)
+nonzero_tuple = primitive("nonzero_tuple", "a", raw=True, layout=as_computed)
 #: like nonzero_tuple, for a mask, with contiguous tensors: converts a mask to index tensors
 mask_places = primitive("mask_places", "mask", raw=True)
 nonzero_static_ = primitive("nonzero_static", "a, *, size, fill_value", raw=True)

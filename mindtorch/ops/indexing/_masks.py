@@ -2,15 +2,15 @@
 import math
 from numbers import Complex, Real
 
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import BOOL, F32
-from mindtorch.core.layout import contiguous, pointwise
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Tensor, taken
-from mindtorch.core.values import values
-from mindtorch.ops._checks import need_tensor
-from mindtorch.core.numbers import NUMBER, exact
+from mindtorch.core.stride_rules import contiguous, pointwise
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import ScalarOperand, Tensor, is_tensor
+from mindtorch.core.sync import to_host
+from mindtorch.ops._checks import check_tensor
+from mindtorch.core.scalars import NUMBER, cast_scalar
 from mindtorch.ops.basic import cast, new_full, sum_to
 from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.shapes.views import broadcast_shape
@@ -18,19 +18,19 @@ from mindtorch.ops.shapes.views import broadcast_shape
 
 def zero_dim(name, value, x):
     """Returns a scalar or 0-dim tensor as a 0-dim operand of x's dtype."""
-    d = x._stype
-    if value.__class__ is Tensor or taken(value):
+    d = x._np_dtype
+    if value.__class__ is Tensor or is_tensor(value):
         if value.ndim:
             raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with "
                                f"{value.ndim} dimension(s).")
-        if value._stype == d:
+        if value._np_dtype == d:
             return value
-        if value._stype.kind == "c" and d.kind != "c" and values(value).imag:
-            raise RuntimeError(f"value cannot be converted to type {title(d).lower()} without overflow")
+        if value._np_dtype.kind == "c" and d.kind != "c" and to_host(value).imag:
+            raise RuntimeError(f"value cannot be converted to type {scalar_type_name(d).lower()} without overflow")
         return cast(value, d)
     if name == "index_fill_" and d.kind != "c" and isinstance(value, Complex) and not isinstance(value, Real):
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
-    return exact(value, d)
+    return cast_scalar(value, d)
 
 
 def _first(r, operands, kw):
@@ -48,60 +48,60 @@ _masked_scatter = primitive("masked_scatter", "a, src, mask", lambda c, g: _mask
                             lambda c, g: _masked_source(g, c.mask, size=c.shapes[1]), None, raw=True)
 #: gradient of masked_scatter's source: the elements that the mask selects, then zeros
 _masked_source = primitive("masked_source", "g, mask, *, size", lambda c, g: _masked_scatter(
-    new_full(g, size=c.shapes[0], value=0, stype=g._stype), g, c.mask), None, raw=True)
+    new_full(g, size=c.shapes[0], value=0, np_dtype=g._np_dtype), g, c.mask), None, raw=True)
 
 
 def _shapes_fit(x, mask):
     broadcast_shape([mask._sizes, x._sizes])
 
 
-@op(inplace=True, overlap="unchecked", placement="elementwise", expanded=_expanded.masked_fill)
+@register_op(inplace=True, overlap="unchecked", sharding="elementwise", expanded=_expanded.masked_fill)
 def masked_fill(input, mask, value):
     """Returns input with `value` (a scalar or 0-dim tensor) where the bool tensor mask is True;
     input and mask broadcast."""
     try:
         # Fast path: a float32 tensor and a scalar that it can represent.
-        if (value.__class__ is float or value.__class__ is int) and (-3e38 < value < 3e38 or value == -math.inf) and input._stype is F32 \
-                and mask._stype is BOOL and mask._sizes == input._sizes:
-            return masked_fill_(input, Const(value, F32), mask)
+        if (value.__class__ is float or value.__class__ is int) and (-3e38 < value < 3e38 or value == -math.inf) and input._np_dtype is F32 \
+                and mask._np_dtype is BOOL and mask._sizes == input._sizes:
+            return masked_fill_(input, ScalarOperand(value, F32), mask)
     except AttributeError:
         pass
-    need_tensor("masked_fill", input)
-    need_tensor("masked_fill", mask, "mask", 2)
+    check_tensor("masked_fill", input)
+    check_tensor("masked_fill", mask, "mask", 2)
     if not isinstance(value, (Tensor, *NUMBER)):
         raise TypeError("masked_fill(): argument 'value' (position 3) must be Tensor or Number, not "
                         f"{type(value).__name__}")
     value = zero_dim("masked_fill_", value, input)
-    if mask._stype.kind != "b":
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask._stype.name}")
+    if mask._np_dtype.kind != "b":
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask._np_dtype.name}")
     if mask._sizes != input._sizes:
         _shapes_fit(input, mask)
     return masked_fill_(input, value, mask)
 
 
-@op(out="same", capture="sizes")
+@register_op(out="same", capture="sizes")
 def masked_select(input, mask):
     """Returns the elements where the bool tensor mask is True as a 1-D tensor; input and mask
     broadcast."""
-    need_tensor("masked_select", mask, "mask", 2)
-    if mask._stype.kind != "b":
+    check_tensor("masked_select", mask, "mask", 2)
+    if mask._np_dtype.kind != "b":
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     if mask._sizes != input._sizes:
         _shapes_fit(input, mask)
     return masked_select_(input, mask)
 
 
-@op(inplace=True, overlap="unchecked")
+@register_op(inplace=True, overlap="unchecked")
 def masked_scatter(input, mask, source):
     """Returns input with the elements of source, in order, where the bool tensor mask is True."""
-    need_tensor("masked_scatter", mask, "mask", 2)
-    need_tensor("masked_scatter", source, "source", 3)
-    if input._stype != source._stype:
+    check_tensor("masked_scatter", mask, "mask", 2)
+    check_tensor("masked_scatter", source, "source", 3)
+    if input._np_dtype != source._np_dtype:
         raise RuntimeError("masked_scatter: expected self and source to have same dtypes but "
-                           f"got{title(input._stype)} and "
-                           f"{title(source._stype)}")
-    if mask._stype.kind != "b":
+                           f"got{scalar_type_name(input._np_dtype)} and "
+                           f"{scalar_type_name(source._np_dtype)}")
+    if mask._np_dtype.kind != "b":
         raise RuntimeError("masked_scatter_ only supports boolean masks, but got mask with dtype "
-                           f"{title(mask._stype)}")
+                           f"{scalar_type_name(mask._np_dtype)}")
     _shapes_fit(input, mask)
     return _masked_scatter(input, source, mask)

@@ -1,10 +1,10 @@
 """segment_reduce: reductions over segments of one axis."""
-from mindtorch.core.alias import title
-from mindtorch.core.promote import number_dtype
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.ops._checks import need_tensor
+from mindtorch.core.inplace import scalar_type_name
+from mindtorch.core.type_promotion import number_dtype
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.ops._checks import check_tensor
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.shapes._sizes import count
 
@@ -24,9 +24,9 @@ def _starts_and_counts(data, lengths, offsets, axis, unsafe):
     if lengths is None and offsets is None:
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
     which, given = ("lengths", lengths) if lengths is not None else ("offsets", offsets)
-    need_tensor("segment_reduce", given, which, 3)
+    check_tensor("segment_reduce", given, which, 3)
     sizes = given._sizes
-    if given._stype.kind not in "iu":
+    if given._np_dtype.kind not in "iu":
         raise NotImplementedError(f"'segment_reduce' is not implemented for {which} of dtype {given.dtype} on device {given.device}")
     if data.ndim < len(sizes):
         raise RuntimeError(f"segment_reduce(): data has fewer dimensions ({data.ndim}) than {which} ({len(sizes)})")
@@ -38,7 +38,7 @@ def _starts_and_counts(data, lengths, offsets, axis, unsafe):
     return _segment_starts(given, n=data._sizes[axis], lengths=lengths is not None, unsafe=bool(unsafe))
 
 
-@op(out=True, method=False, aliases="_segment_reduce")
+@register_op(out=True, method=False, aliases="_segment_reduce")
 def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None):
     """Reduces segments of data along `axis` ("sum", "mean", "max", "min", "prod"), specified by
     lengths or offsets.
@@ -46,16 +46,16 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
     With data (batch..., n, rest...) and lengths (batch..., segments), the result has shape
     (batch..., segments, rest...). Floating dtypes only.
     """
-    need_tensor("segment_reduce", data, "data")
-    d, size = data._stype, data._sizes
+    check_tensor("segment_reduce", data, "data")
+    d, size = data._np_dtype, data._sizes
     if reduce not in _KINDS:
         raise RuntimeError(f"Unsupported reduction: {reduce}")
     if d.kind not in "fV":
-        raise NotImplementedError(f"\"_segment_reduce_cpu\" not implemented for '{title(d)}' on device {data.device}")
+        raise NotImplementedError(f"\"_segment_reduce_cpu\" not implemented for '{scalar_type_name(d)}' on device {data.device}")
     if indices is not None:
         raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
     if initial is not None:
-        initial = initial.item() if (initial.__class__ is Tensor or taken(initial)) else initial
+        initial = initial.item() if (initial.__class__ is Tensor or is_tensor(initial)) else initial
         number_dtype(initial)
     axis = axis + len(size) if axis < 0 else axis
     starts, counts = _starts_and_counts(data, lengths, offsets, axis, unsafe)

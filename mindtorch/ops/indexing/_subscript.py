@@ -7,21 +7,21 @@ index arrays if both are mixed, and orders the dimensions of the result differen
 import operator
 import warnings
 
-from mindtorch.core import alias
-from mindtorch.core.alias import title
-from mindtorch.core.dispatch import FLAGS
+from mindtorch.core import inplace
+from mindtorch.core.inplace import scalar_type_name
+from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.dtypes import BOOL, I32, I64, NUMBER_TYPES
-from mindtorch.core.foreign import is_foreign, type_name
+from mindtorch.core.error_messages import is_foreign, type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tape import sequence
-from mindtorch.core.tensor import Tensor, ndarray, taken
-from mindtorch.core.values import array_of, tensor_from, values
-from mindtorch.core.numbers import NUMBER, exact
+from mindtorch.core.primitives import sequence
+from mindtorch.core.tensor import Tensor, ndarray, is_tensor
+from mindtorch.core.sync import array_of, tensor_from, to_host
+from mindtorch.core.scalars import NUMBER, cast_scalar
 from mindtorch.ops.basic import cast, move, new_full
 from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.indexing._gather import index_at, mask_places, put_at
 from mindtorch.ops.indexing._masks import masked_fill_, masked_select_
-from mindtorch.ops.indexing._region import pick, pick_alias, pick_select, pick_unsqueeze
+from mindtorch.ops.indexing._basic_index import pick, pick_alias, pick_select, pick_unsqueeze
 from mindtorch.ops.shapes.views import broadcast_shape, expand_to, reshape_
 
 _BASIC = {int: 0, slice: 1, type(None): 2, type(Ellipsis): 3}
@@ -95,8 +95,8 @@ def _as_tuple(key):
 def _array_of(k):
     """Returns the index array of a list, tuple or range."""
     def plain(x):
-        if x.__class__ is Tensor or taken(x):
-            return values(x).tolist()
+        if x.__class__ is Tensor or is_tensor(x):
+            return to_host(x).tolist()
         if isinstance(x, ndarray):
             return x.tolist()
         if isinstance(x, (list, tuple, range)):
@@ -123,11 +123,11 @@ def _array_of(k):
 def beside(k, x):
     """Returns an index tensor on the device of the tensor `x` that it indexes; an index on the host
     is moved there."""
-    if k._h is not None:
-        if k._dev != x._dev:
-            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({x._dev})")
-    elif x._h is not None and k._dev.type == "cpu":
-        return move(k, x._dev)
+    if k._handle is not None:
+        if k._device != x._device:
+            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({x._device})")
+    elif x._handle is not None and k._device.type == "cpu":
+        return move(k, x._device)
     return k
 
 
@@ -137,9 +137,9 @@ _FIRST = (0,)
 def _alone(x, key):
     """Fast path of `_prepare` for a single int64 or bool tensor; returns None if the general path
     is needed."""
-    if key._dev is not x._dev:
+    if key._device is not x._device:
         key = beside(key, x)
-    d, n = key._stype, key.ndim
+    d, n = key._np_dtype, key.ndim
     if not n or n > x.ndim and d is not I64 or not x.ndim:
         return None
     if d is I64:
@@ -170,11 +170,11 @@ def _prepare(x, key):
         elif k is Ellipsis:
             dots += 1
         elif c is bool:
-            k = (new_full(x, size=(int(k),), value=0, stype=I64), None, 0)
+            k = (new_full(x, size=(int(k),), value=0, np_dtype=I64), None, 0)
         else:
             guard = None
-            if k.__class__ is Tensor or taken(k):
-                guard = t = k if k._dev is x._dev else beside(k, x)
+            if k.__class__ is Tensor or is_tensor(k):
+                guard = t = k if k._device is x._device else beside(k, x)
             elif isinstance(k, ndarray):
                 t = tensor_from(k, x)
             elif isinstance(k, (list, tuple, range)):
@@ -191,7 +191,7 @@ def _prepare(x, key):
                 specified += 1
                 parsed.append(k)
                 continue
-            d = t._stype
+            d = t._np_dtype
             if d is I64 and t.ndim:
                 k = (t, guard, -1)
                 specified += 1
@@ -206,7 +206,7 @@ def _prepare(x, key):
                     k = (t, guard, t.ndim)
                     specified += t.ndim
             elif not t.ndim and d.kind in "iu":
-                k = int(values(t))
+                k = int(to_host(t))
                 specified += 1
             elif d == I64 or d == I32:
                 k = (cast(t, I64), guard, -1)
@@ -284,20 +284,20 @@ _ALL = slice(None)
 def setitem(self, key, value):
     """Implements x[key] = value (a scalar or tensor, broadcast and cast) as an in-place write."""
     number = value.__class__ in _PLAIN
-    if not number and not (value.__class__ is Tensor or taken(value)):
+    if not number and not (value.__class__ is Tensor or is_tensor(value)):
         if not isinstance(value, NUMBER):
-            raise TypeError(f"can't assign a {type_name(value)} to a torch.{title(self._stype)}Tensor")
+            raise TypeError(f"can't assign a {type_name(value)} to a torch.{scalar_type_name(self._np_dtype)}Tensor")
         number = True
     if number:
         if value.__class__ is int and not -2 ** 63 <= value < 2 ** 63:
             raise ValueError("Overflow when unpacking long long")
-        value = exact(value, self._stype)
+        value = cast_scalar(value, self._np_dtype)
     basic = _basic_key(key)
     if basic is not None:
-        followed = FLAGS.dual is not None and FLAGS.dual(self, value)
-        if not number and (value._rg and mode.on or followed) and (self._h is not None or value._h is not None):
-            value = move(value, self._dev)
-        if not (followed or mode.on and (self._rg or value._rg)) and alias.copy_at(self, basic[0], value, number):
+        followed = dispatch_state.dual is not None and dispatch_state.dual(self, value)
+        if not number and (value._requires_grad_ and mode.on or followed) and (self._handle is not None or value._handle is not None):
+            value = move(value, self._device)
+        if not (followed or mode.on and (self._requires_grad_ or value._requires_grad_)) and inplace.copy_at(self, basic[0], value, number):
             return
         v = _PICKERS[basic[1]](self, key=basic[0])
         if value is self and v._sizes == self._sizes and v.stride() == self.stride():
@@ -310,10 +310,10 @@ def setitem(self, key, value):
     if index is None:
         _assign_view(v, value, number)
         return
-    if not number and value._dev is not self._dev and (self._h is not None or value._h is not None):
-        if value.ndim and value._dev != self._dev:
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {self._dev} and {value._dev}!")
-        value = move(value, self._dev)
+    if not number and value._device is not self._device and (self._handle is not None or value._handle is not None):
+        if value.ndim and value._device != self._device:
+            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {self._device} and {value._device}!")
+        value = move(value, self._device)
     _assign_at(v, index, value)
 
 
@@ -326,11 +326,11 @@ def _assign_view(v, value, number):
         v.copy_(value)
         return
     if not have:
-        if alias.expanded_dims(v):
-            alias.check_inplace(v, False)  # raises; fill_ with a scalar accepts expanded tensors
+        if inplace.expanded_dims(v):
+            inplace.check_inplace(v, False)  # raises; fill_ with a scalar accepts expanded tensors
         v.fill_(value)
         return
-    short = alias.trimmed(have, want)
+    short = inplace.trimmed(have, want)
     if short != have:
         value = reshape_(value, short)
     v.copy_(value if short == want else expand_to(value, want))
@@ -338,14 +338,14 @@ def _assign_view(v, value, number):
 
 def _assign_at(v, index, value):
     indices, dims, guards, mask, only_mask = index
-    d = v._stype
+    d = v._np_dtype
     if only_mask and value._numel == 1:
         # One mask and one value: PyTorch fills, and casts the value.
-        if value._stype != d:
+        if value._np_dtype != d:
             value = cast(value, d)
         if value.ndim:
             value = reshape_(value, ())
-        if not v._contiguous and alias.expanded_dims(v):
+        if not v._contiguous and inplace.expanded_dims(v):
             if mask is None:
                 put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
                 _expanded.warn("masked_fill_")
@@ -354,11 +354,11 @@ def _assign_at(v, index, value):
                 v.masked_fill_(mask, value)
         elif mask is None:
             put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
-        elif mode.on and (v._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(v, value):
+        elif mode.on and (v._requires_grad_ or value._requires_grad_) or dispatch_state.dual is not None and dispatch_state.dual(v, value):
             _recorded(v, value, masked_fill_, (value, mask))
         else:
-            alias.check_inplace(v, False)
-            alias.fill_where(v, value, mask)
+            inplace.check_inplace(v, False)
+            inplace.fill_where(v, value, mask)
         return
     if mask is not None:
         indices, dims = mask_places(mask), tuple(range(mask.ndim))
@@ -369,7 +369,7 @@ def _assign_at(v, index, value):
         i += 1
     if i:
         value = reshape_(value, have[i:])
-    alias.check_apart(v, (value, *guards))
+    inplace.assert_no_overlap(v, (value, *guards))
     put(v, value, indices, dims, shape)
 
 
@@ -399,24 +399,24 @@ def put(v, value, indices, dims, shape):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
                            "result of shape "
                            f"{list(shape)}")
-    if value._stype != v._stype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(v._stype)} for the "
+    if value._np_dtype != v._np_dtype:
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {scalar_type_name(v._np_dtype)} for the "
                            "destination and "
-                           f"{title(value._stype)} for the source.")
-    if not v._contiguous and alias.expanded_dims(v):
+                           f"{scalar_type_name(value._np_dtype)} for the source.")
+    if not v._contiguous and inplace.expanded_dims(v):
         v, value, indices = _expanded.index_put(v, value, indices, dims, shape)
-    if mode.on and (v._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(v, value):
+    if mode.on and (v._requires_grad_ or value._requires_grad_) or dispatch_state.dual is not None and dispatch_state.dual(v, value):
         _recorded(v, value, put_at, (value, indices, dims))
     else:
-        alias.check_inplace(v, False)
-        alias.put(v, value, indices, dims)
+        inplace.check_inplace(v, False)
+        inplace.put(v, value, indices, dims)
 
 
 def _recorded(v, value, op, args):
     """Makes op(v, *args) the new value of `v`, as a differentiable in-place write."""
-    alias.check_inplace(v, True)
+    inplace.check_inplace(v, True)
     since = next(sequence)
-    alias.assign(v, op(v, *args), since, (value,))
+    inplace.assign(v, op(v, *args), since, (value,))
 
 
 # the names that `__torch_function__` handlers expect

@@ -2,20 +2,20 @@
 set_, ..."""
 import warnings
 
-from mindtorch.core import alias, bits, forward, host_data
-from mindtorch.core.alias import title
-from mindtorch.core.bits import bits_of, plain
-from mindtorch.core.dispatch import FLAGS
+from mindtorch.core import inplace, conj_neg_bits, forward_ad, from_data
+from mindtorch.core.inplace import scalar_type_name
+from mindtorch.core.conj_neg_bits import bits_of, plain
+from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.dtypes import BOOL, I32, I64, U8
-from mindtorch.core.foreign import type_name
+from mindtorch.core.error_messages import type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import contiguous_strides, format_of, format_strides, kept, pointwise
-from mindtorch.core.table import op, resize
-from mindtorch.core.tape import primitive, sequence
-from mindtorch.core.tensor import Const, Tensor, again, bump, taken
-from mindtorch.core.values import tensor_from
-from mindtorch.ops._checks import need_tensor
-from mindtorch.core.numbers import NUMBER, exact, number_as
+from mindtorch.core.stride_rules import contiguous_strides, format_of, format_strides, as_computed, pointwise
+from mindtorch.core.op_registry import register_op, resize
+from mindtorch.core.primitives import primitive, sequence
+from mindtorch.core.tensor import ScalarOperand, Tensor, shallow_copy, bump_version, is_tensor
+from mindtorch.core.sync import tensor_from
+from mindtorch.ops._checks import check_tensor
+from mindtorch.core.scalars import NUMBER, cast_scalar, scalar_array
 from mindtorch.ops.basic import cast, move, sum_to, zeros_like
 from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.indexing._gather import add_at, mask_places, put_at
@@ -30,33 +30,33 @@ def _method(fn):
 
 
 # ------------------------------------------------------------------ fill_, zero_
-_fill = primitive("fill", "a, value", lambda c, g: zeros_like(g), lambda c, g: sum_to(g, size=()), raw=True, layout=kept)
-_zero = primitive("zero", "a", lambda c, g: zeros_like(g), raw=True, layout=kept)
+_fill = primitive("fill", "a, value", lambda c, g: zeros_like(g), lambda c, g: sum_to(g, size=()), raw=True, layout=as_computed)
+_zero = primitive("zero", "a", lambda c, g: zeros_like(g), raw=True, layout=as_computed)
 
 
 def _fill_value(name, value, x):
     """Returns a scalar or 0-dim tensor as a 0-dim operand of x's dtype."""
-    d = x._stype
+    d = x._np_dtype
     if value.__class__ is float or value.__class__ is int:
-        return exact(value, d)
-    if value.__class__ is Const:
+        return cast_scalar(value, d)
+    if value.__class__ is ScalarOperand:
         return value
-    if value.__class__ is Tensor or taken(value):
+    if value.__class__ is Tensor or is_tensor(value):
         if value.ndim:
             raise RuntimeError(f"{name} only supports 0-dimension value tensor but got tensor with {value.ndim} "
                                "dimensions.")
-        return value if value._stype == d else cast(value, d)
+        return value if value._np_dtype == d else cast(value, d)
     if not isinstance(value, NUMBER):
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(value)}), but "
                         "expected one of: "
                         "(Tensor value), (Number value)")
-    return exact(value, d)
+    return cast_scalar(value, d)
 
 
-@op(method=False)
+@register_op(method=False)
 def fill(input, value):
     """Returns a tensor like input, filled with `value` (a scalar or 0-dim tensor)."""
-    need_tensor("fill", input)
+    check_tensor("fill", input)
     return _fill(input, _fill_value("fill_", value, input))
 
 
@@ -64,24 +64,24 @@ def fill(input, value):
 def fill_(self, value):
     """Writes one value (a scalar or 0-dim tensor) to every element."""
     value = _fill_value("fill_", value, self)
-    if not (mode.on and (self._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(self, value)):
-        alias.check_inplace(self, False, value.__class__ is Const)
-        alias.fill(self, value)
+    if not (mode.on and (self._requires_grad_ or value._requires_grad_) or dispatch_state.dual is not None and dispatch_state.dual(self, value)):
+        inplace.check_inplace(self, False, value.__class__ is ScalarOperand)
+        inplace.fill(self, value)
         return self
-    alias.check_inplace(self, True)
+    inplace.check_inplace(self, True)
     since = next(sequence)
-    return alias.assign(self, _fill(self, value), since, (value,))
+    return inplace.assign(self, _fill(self, value), since, (value,))
 
 
 @_method
 def zero_(self):
     """Writes 0 to every element."""
-    alias.check_inplace(self, False, True)
-    if not (mode.on and self._rg or FLAGS.dual is not None and FLAGS.dual(self)):
-        alias.zero(self)
+    inplace.check_inplace(self, False, True)
+    if not (mode.on and self._requires_grad_ or dispatch_state.dual is not None and dispatch_state.dual(self)):
+        inplace.zero(self)
         return self
     since = next(sequence)
-    return alias.assign(self, _zero(self), since)
+    return inplace.assign(self, _zero(self), since)
 
 
 # ------------------------------------------------------------------ copy_
@@ -93,25 +93,25 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
     """Copies the elements of another tensor (broadcast, cast) into this one."""
     if src is None:
         src = other
-    if src.__class__ is not Tensor and not (src.__class__ is Tensor or taken(src)):
+    if src.__class__ is not Tensor and not (src.__class__ is Tensor or is_tensor(src)):
         if not isinstance(src, (int, float, bool)):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type_name(src)}")
-        src = tensor_from(number_as(src, self._stype), self)
-    grad = mode.on and (self._rg or src._rg) or FLAGS.dual is not None and FLAGS.dual(self, src)
-    if grad and src._dev is not self._dev and src._dev.type != "meta":
-        src = move(src, self._dev)
-    alias.check_inplace(self, grad, src is self)
+        src = tensor_from(scalar_array(src, self._np_dtype), self)
+    grad = mode.on and (self._requires_grad_ or src._requires_grad_) or dispatch_state.dual is not None and dispatch_state.dual(self, src)
+    if grad and src._device is not self._device and src._device.type != "meta":
+        src = move(src, self._device)
+    inplace.check_inplace(self, grad, src is self)
     size = self._sizes
     if size != src._sizes:
         shape = broadcast_shape([size, src._sizes])
         if shape != size:
             raise RuntimeError(f"output with shape {list(size)} doesn't match the broadcast shape {list(shape)}")
-    alias.check_overlap(self, (src,))
+    inplace.assert_no_partial_overlap(self, (src,))
     if not grad:
-        alias.copy(self, src)
+        inplace.copy(self, src)
         return self
     since = next(sequence)
-    return alias.assign(self, _copy(self, src), since, (src,))
+    return inplace.assign(self, _copy(self, src), since, (src,))
 
 
 @_method
@@ -143,11 +143,11 @@ _diagonal_back = primitive("main_diagonal_backward", "g, *, size", lambda c, g: 
 
 # ------------------------------------------------------------------ index_put
 def _indices(x, indices):
-    if (indices.__class__ is Tensor or taken(indices)) or not isinstance(indices, (tuple, list)):
+    if (indices.__class__ is Tensor or is_tensor(indices)) or not isinstance(indices, (tuple, list)):
         raise TypeError("index_put(): argument 'indices' (position 1) must be tuple of Tensors, not "
                         f"{type(indices).__name__}")
     for i, k in enumerate(indices):
-        if not (k.__class__ is Tensor or taken(k)):
+        if not (k.__class__ is Tensor or is_tensor(k)):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type_name(k)}")
     if len(indices) > x.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim} (got {len(indices)})")
@@ -155,9 +155,9 @@ def _indices(x, indices):
         raise RuntimeError("index_put needs at least one index tensor")
     found = []
     for k in indices:
-        if k._dev is not x._dev:
+        if k._device is not x._device:
             k = beside(k, x)
-        d = k._stype
+        d = k._np_dtype
         if d == U8:
             warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=4)
             k, d = cast(k, BOOL), BOOL
@@ -176,20 +176,20 @@ def _indices(x, indices):
 
 
 def _put_expanded(x, indices, values, accumulate=False):
-    need_tensor("index_put_", values, "values", 3)
+    check_tensor("index_put_", values, "values", 3)
     found, dims = _indices(x, indices)
-    alone = len(indices) == 1 and indices[0]._stype.kind == "b" and values._numel == 1 and not accumulate
+    alone = len(indices) == 1 and indices[0]._np_dtype.kind == "b" and values._numel == 1 and not accumulate
     part, value, found = _expanded.index_put(x, values, found, dims, result_shape(x._sizes, found, dims), accumulate)
     if alone:
         _expanded.warn("masked_fill_")  # PyTorch treats one mask with one value as a fill
     part.index_put_(found, value, accumulate)
 
 
-@op(inplace="own", overlap="apart", expanded=_put_expanded)
+@register_op(inplace="own", overlap="assert_no_overlap", expanded=_put_expanded)
 def index_put(input, indices, values, accumulate=False):
     """Returns input with values written at a tuple of index tensors. With `accumulate`, values are
     added, also at repeated indices."""
-    need_tensor("index_put", values, "values", 3)
+    check_tensor("index_put", values, "values", 3)
     found, dims = _indices(input, indices)
     shape = result_shape(input._sizes, found, dims)
     have = values._sizes
@@ -204,10 +204,10 @@ def index_put(input, indices, values, accumulate=False):
         if lead < 0 or any(n != 1 and n != shape[lead + j] for j, n in enumerate(have)):
             raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
                                f"result of shape {list(shape)}")
-    if input._stype != values._stype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(input._stype)} for the "
+    if input._np_dtype != values._np_dtype:
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {scalar_type_name(input._np_dtype)} for the "
                            "destination and "
-                           f"{title(values._stype)} for the source.")
+                           f"{scalar_type_name(values._np_dtype)} for the source.")
     return (add_at if accumulate else put_at)(input, values, found, dims)
 
 
@@ -217,9 +217,9 @@ def resize_(self, *sizes, size=None, memory_format=None):
     """Changes the tensor's size and keeps the elements that fit; new elements are 0."""
     size = size_of("resize_", sizes if size is None else (size,))
     check_nonnegative(size)
-    if mode.on and self._rg:
+    if mode.on and self._requires_grad_:
         raise RuntimeError("cannot resize variables that require grad")
-    if FLAGS.dual is not None and FLAGS.dual(self):
+    if dispatch_state.dual is not None and dispatch_state.dual(self):
         raise RuntimeError("cannot resize variables that has a forward grad")
     if size != self._sizes:
         resize(self, size)
@@ -234,14 +234,14 @@ def _restride(t, name, fmt):
     check_rank(t._sizes, fmt)
     strides = format_strides(t._sizes, fmt)
     if t.stride() != strides:
-        alias.restride(t, strides)
+        inplace.restride(t, strides)
     return t
 
 
 @_method
 def resize_as_(self, the_template, *, memory_format=None):
     """Changes the tensor's size to that of another."""
-    need_tensor("resize_as_", the_template, "the_template")
+    check_tensor("resize_as_", the_template, "the_template")
     self.resize_(the_template._sizes)
     if memory_format is None:
         return self
@@ -250,49 +250,49 @@ def resize_as_(self, the_template, *, memory_format=None):
 
 
 def _same_device(t, device):
-    if t._dev is not device and t._dev != device:
-        raise RuntimeError(f'Attempted to set the storage of a tensor on device "{t._dev}" to a storage on different device "{device}".  This is no longer '
+    if t._device is not device and t._device != device:
+        raise RuntimeError(f'Attempted to set the storage of a tensor on device "{t._device}" to a storage on different device "{device}".  This is no longer '
                            "allowed; the devices must match.")
 
 
 @_method
 def set_(self, source=None, storage_offset=0, size=None, stride=None):
     """Makes the tensor use another tensor's memory (all of it, or a strided part)."""
-    if mode.on and self._rg and self._gnode is None:
+    if mode.on and self._requires_grad_ and self._grad_fn_ is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     had = bits_of(self)
     _set(self, source, storage_offset, size, stride)
     if had[0] or had[1]:
         # self keeps its lazy bits, whatever the source has
-        bits.become(self, plain(self) if plain(self) is not self else again(self), *had)
+        conj_neg_bits.become(self, plain(self) if plain(self) is not self else shallow_copy(self), *had)
     return self
 
 
 def _set(self, source, storage_offset, size, stride):
     if source is None:
-        alias.stand_alone(self)
+        inplace.set_empty_storage(self)
         return self
-    if not (source.__class__ is Tensor or taken(source)):
-        if source.__class__ not in host_data.STORAGES:
+    if not (source.__class__ is Tensor or is_tensor(source)):
+        if source.__class__ not in from_data.STORAGES:
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type_name(source)}")
         _same_device(self, source.device)
-        alias.stand_on(self, host_data.tensor_of_storage(source, self.dtype, storage_offset, size, stride))
+        inplace.set_storage(self, from_data.tensor_of_storage(source, self.dtype, storage_offset, size, stride))
         return self
     source = plain(source)
-    _same_device(self, source._dev)
-    if source._stype != self._stype:
-        raise RuntimeError(f"Could not set tensor of type {title(source._stype)} to a tensor of type "
-                           f"{title(self._stype)}")
+    _same_device(self, source._device)
+    if source._np_dtype != self._np_dtype:
+        raise RuntimeError(f"Could not set tensor of type {scalar_type_name(source._np_dtype)} to a tensor of type "
+                           f"{scalar_type_name(self._np_dtype)}")
     if size is None:
-        alias.stand_on(self, source)
+        inplace.set_storage(self, source)
     else:
         if not source._contiguous:
             raise RuntimeError("set_(): a source tensor that is used as a storage has to be contiguous")
         size = size_of("set_", (size,))
-        k = self._stype.itemsize
+        k = self._np_dtype.itemsize
         stride = contiguous_strides(size) if stride is None else tuple(stride)
         try:
-            alias.stand_within(self, source, size, tuple([s * k for s in stride]), storage_offset * k)
+            inplace.set_storage_within(self, source, size, tuple([s * k for s in stride]), storage_offset * k)
         except ValueError:
             raise RuntimeError(f"set_(): size {list(size)} with strides {list(stride)} and offset {storage_offset} exceeds the source's "
                                "storage; growing the storage is not supported") from None
@@ -303,20 +303,20 @@ def _set(self, source, storage_offset, size, stride):
 def _geometry(name, view):
     """Declares Tensor.<name>: the tensor itself becomes the view that `view(self, ...)` returns."""
     def method(self, *args, **kwargs):
-        grad = mode.on and self._rg
+        grad = mode.on and self._requires_grad_
         if grad:
-            alias.check_inplace(self, True)
+            inplace.check_inplace(self, True)
         elif self._inference and not mode.inference:
-            alias.check_inplace(self, False)
+            inplace.check_inplace(self, False)
         r = view(self, *args, **kwargs)
-        alias.stand_on(self, r)
-        bump(self)
-        if FLAGS.dual is not None:
-            forward.moved(self, r)
+        inplace.set_storage(self, r)
+        bump_version(self)
+        if dispatch_state.dual is not None:
+            forward_ad.moved(self, r)
         if grad:
-            self._gnode, self._oi = r._gnode, r._oi
+            self._grad_fn_, self._output_nr = r._grad_fn_, r._output_nr
         else:
-            alias.read_anew(self)
+            inplace.reread_view(self)
         return self
 
     method.__name__ = name

@@ -1,16 +1,16 @@
 """Indexing by tensors: gather and scatter, index_*, take and put, nonzero, and the *_scatter ops.
 """
-from mindtorch.core.alias import place_of, read_region, title
-from mindtorch.core.determinism import alert
+from mindtorch.core.inplace import base_geometry, read_region, scalar_type_name
+from mindtorch.core.deterministic import alert
 from mindtorch.core.dtypes import BOOL, I32, I64
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import like
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
-from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
-from mindtorch.core.numbers import exact, number_of
+from mindtorch.core.stride_rules import like
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import to_host
+from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
+from mindtorch.core.scalars import cast_scalar, number_of
 from mindtorch.ops.basic import add_, cast, clone, conj, eq_, mul_, new_full, not_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.indexing import _expanded
@@ -18,7 +18,7 @@ from mindtorch.ops.indexing._gather import (add_rows, along_places, copy_rows, f
                                             one_hot_, put_places, scatter_, scatter_add_, scatter_count, scatter_multiply, scatter_zero, select_rows,
                                             take_, unravel, within)
 from mindtorch.ops.indexing._masks import zero_dim
-from mindtorch.ops.indexing._region import pick
+from mindtorch.ops.indexing._basic_index import pick
 from mindtorch.ops.shapes._memory import strided_region
 from mindtorch.ops.shapes._sizes import ints_of
 from mindtorch.ops.shapes.shape import clone_
@@ -28,18 +28,18 @@ from mindtorch.ops.shapes.views import (broadcast_shape, diagonal_, diagonal_par
 
 def _places(index, name, refused="Expected dtype int32/int64 for index"):
     """Returns the index tensor as int64."""
-    d = index._stype
+    d = index._np_dtype
     if d is I64:
         return index
     if d != I64 and d != I32:
-        raise RuntimeError(f"{name}(): {refused.format(title(d))}")
+        raise RuntimeError(f"{name}(): {refused.format(scalar_type_name(d))}")
     return cast(index, I64)
 
 
 # ------------------------------------------------------------------ gather and scatter
 def _check_index(name, x, dim, index, src=None):
     """Returns (dim, int64 indices) for gather and the scatter family, after PyTorch's checks."""
-    need_tensor(name, index, "index", 3)
+    check_tensor(name, index, "index", 3)
     ndim = x.ndim
     dim = wrap_dim(name, dim, ndim)
     if not index._numel:
@@ -67,7 +67,7 @@ def _check_index(name, x, dim, index, src=None):
     return dim, places
 
 
-@op(out="same", overlap="apart")
+@register_op(out="same", overlap="assert_no_overlap")
 def gather(input, dim, index, *, sparse_grad=False):
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index can be smaller than
     input except in `dim`."""
@@ -78,10 +78,10 @@ def gather(input, dim, index, *, sparse_grad=False):
 
 
 def _empty_gather(x, index):
-    return take_(x, new_full(index, size=index._sizes, value=0, stype=I64), check=False)
+    return take_(x, new_full(index, size=index._sizes, value=0, np_dtype=I64), check=False)
 
 
-@op(inplace="own", out="same", overlap="apart")
+@register_op(inplace="own", out="same", overlap="assert_no_overlap")
 def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """Returns input with src[i][j][k] (or one value) written to [index[i][j][k]][j][k] for dim 0,
     and so on.
@@ -90,12 +90,12 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """
     if src is None:
         src = value
-    if not (src.__class__ is Tensor or taken(src)):
-        src = exact(number_of("scatter", src), input._stype)
+    if not (src.__class__ is Tensor or is_tensor(src)):
+        src = cast_scalar(number_of("scatter", src), input._np_dtype)
         dim, places = _check_index("scatter", input, dim, index)
         full = None
     else:
-        if src._stype != input._stype:
+        if src._np_dtype != input._np_dtype:
             raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
         dim, places = _check_index("scatter", input, dim, index, src)
         full = src
@@ -107,17 +107,17 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
         return scatter_add_(input, src, places, dim=dim, check=True)
     if reduce != "multiply":
         raise RuntimeError("reduce argument must be either add or multiply.")
-    if input._rg or full is not None and full._rg:
+    if input._requires_grad_ or full is not None and full._requires_grad_:
         raise NotImplementedError("'scatter' with reduce='multiply' has no gradient: use scatter_reduce with "
                                   "reduce='prod'")
     return scatter_multiply(input, src, places, dim=dim)
 
 
-@op(inplace="own", out="same", overlap="apart")
+@register_op(inplace="own", out="same", overlap="assert_no_overlap")
 def scatter_add(input, dim, index, src):
     """Returns input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
-    need_tensor("scatter_add", src, "src", 4)
-    if src._stype != input._stype:
+    check_tensor("scatter_add", src, "src", 4)
+    if src._np_dtype != input._np_dtype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     dim, places = _check_index("scatter_add", input, dim, index, src)
     if not index._numel:
@@ -127,7 +127,7 @@ def scatter_add(input, dim, index, src):
 
 # ------------------------------------------------------------------ scatter_reduce
 def _ones(like, size):
-    return new_full(like, size=size, value=1, stype=like._stype)
+    return new_full(like, size=size, value=1, np_dtype=like._np_dtype)
 
 
 def _scatter_reduce_grads(c, g):
@@ -147,8 +147,8 @@ def _scatter_reduce_grads(c, g):
     else:
         # The elements equal to the extremum share the gradient (self's element counts among them
         # even if it was not included).
-        mine = cast(eq_(a, out), g._stype)
-        theirs = cast(eq_(slice_corner(src, index._sizes), pick(out)), g._stype)
+        mine = cast(eq_(a, out), g._np_dtype)
+        theirs = cast(eq_(slice_corner(src, index._sizes), pick(out)), g._np_dtype)
         n = scatter_add_(mine, theirs, index, dim=dim, check=False)
         share = div_(g, n)  # 0 / 0 where the extremum is NaN, which equals no element
         ga, gs = mul_(mine, share), back(mul_(theirs, pick(share)))
@@ -164,16 +164,16 @@ def _prod_grads(g, a, src, index, dim, include_self):
     Zeros are replaced by 1 and counted. Without zeros, the gradient is product / factor. With one
     zero, only that zero gets the product of the rest.
     """
-    d = g._stype
+    d = g._np_dtype
     used = slice_corner(src, index._sizes)
     zero_src = not_(used)
-    zero_self = not_(a) if include_self else new_full(a, size=a._sizes, value=0, stype=BOOL)
+    zero_self = not_(a) if include_self else new_full(a, size=a._sizes, value=0, np_dtype=BOOL)
     one_src = add_(used, cast(zero_src, d))
     one_self = add_(a, cast(zero_self, d)) if include_self else a
     rest = scatter_reduce_(one_self, one_src, index, dim=dim, how="prod", include_self=include_self, check=False)
     zero_src, zero_self = cast(zero_src, I64), cast(zero_self, I64)
     zeros = scatter_add_(zero_self, zero_src, index, dim=dim, check=False)
-    if mode.on and zeros._numel and (values(zeros) - values(zero_self)).max() > 1:
+    if mode.on and zeros._numel and (to_host(zeros) - to_host(zero_self)).max() > 1:
         raise RuntimeError("scatter_reduce(prod): Double backward is unsupported for src when there is more than one zero for the same index")
     # An element keeps its gradient if no other element is zero.
     keep_self = cast(eq_(zeros, zero_self), d)
@@ -194,29 +194,29 @@ scatter_reduce_ = primitive("scatter_reduce", "a, src, index, *, dim, how, inclu
                             saves=("a", "src", "out", "index"))
 
 
-@op(inplace="own", out="same", overlap="apart")
+@register_op(inplace="own", out="same", overlap="assert_no_overlap")
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """Like `scatter`, but combines all values for an element by "sum", "prod", "mean", "amax" or
     "amin", with or without the element of input."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    need_tensor("scatter_reduce", src, "src", 4)
-    if src._stype != input._stype:
+    check_tensor("scatter_reduce", src, "src", 4)
+    if src._np_dtype != input._np_dtype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     dim, places = _check_index("scatter_reduce", input, dim, index, src)
-    d = input._stype
+    d = input._np_dtype
     if d.kind == "b" and reduce == "mean" or d.kind == "c" and reduce in ("amax", "amin"):
-        raise unsupported(f"scatter_reduce with reduce='{reduce}'", input)
+        raise not_implemented(f"scatter_reduce with reduce='{reduce}'", input)
     if not index._numel:
         return clone_(input, fmt="contiguous")
     return scatter_reduce_(input, src, places, dim=dim, how=reduce, include_self=bool(include_self), check=True)
 
 
 # ------------------------------------------------------------------ index_select, index_add, ...
-@op(out="same", overlap="apart")
+@register_op(out="same", overlap="assert_no_overlap")
 def index_select(input, dim, index):
     """Selects the indices of a dimension that a 1-D index lists."""
-    need_tensor("index_select", index, "index", 3)
+    check_tensor("index_select", index, "index", 3)
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
     places = _places(index, "index_select", "Expected dtype int32 or int64 for index")
@@ -227,19 +227,19 @@ def index_select(input, dim, index):
     return select_rows(input, places, dim=dim, check=True)
 
 
-@op(inplace="own", out="same", overlap="apart")
+@register_op(inplace="own", out="same", overlap="assert_no_overlap")
 def index_add(input, dim, index, source, *, alpha=1):
     """Returns input with alpha * source added at the indices of `dim` (repeated indices add up)."""
-    need_tensor("index_add", index, "index", 3)
-    need_tensor("index_add", source, "source", 4)
+    check_tensor("index_add", index, "index", 3)
+    check_tensor("index_add", source, "source", 4)
     dim = wrap_dim("index_add", dim, input.ndim)
     if index.ndim > 1:
         raise IndexError(f"index_add_(): Index is supposed to be a vector, but got dim: {index.ndim} with type: "
-                         f"{title(index._stype)} and size: "
+                         f"{scalar_type_name(index._np_dtype)} and size: "
                          f"{list(index._sizes)}")
     places = _places(index, "index_add_", "Expected dtype int32/int64 for index but got: {}")
-    if input._stype is not source._stype and input._stype != source._stype:
-        raise RuntimeError(f"index_add_(): self ({title(input._stype)}) and source ({title(source._stype)}) must have the same "
+    if input._np_dtype is not source._np_dtype and input._np_dtype != source._np_dtype:
+        raise RuntimeError(f"index_add_(): self ({scalar_type_name(input._np_dtype)}) and source ({scalar_type_name(source._np_dtype)}) must have the same "
                            "scalar type")
     _check_rows("index_add_(): Number of indices ({m}) should be equal to source.size(dim): ({n}), for dim: {dim}",
                 "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape "
@@ -247,7 +247,7 @@ def index_add(input, dim, index, source, *, alpha=1):
                 "source.shape = {s}", input, index, source, dim, RuntimeError)
     if alpha.__class__ is not int:
         alpha = number_of("index_add", alpha, "alpha")
-    if input._stype.kind in "iu":
+    if input._np_dtype.kind in "iu":
         alpha = int(alpha)
     return add_rows(input, source, places, dim=dim, alpha=alpha)
 
@@ -263,20 +263,20 @@ def _check_rows(count_text, shape_text, x, index, source, dim, kind):
         raise RuntimeError(shape_text.format(a=list(mine), s=list(theirs)))
 
 
-@op(inplace="own", out="same", overlap="apart")
+@register_op(inplace="own", out="same", overlap="assert_no_overlap")
 def index_copy(input, dim, index, source):
     """Returns input with source written at the indices of `dim`."""
-    need_tensor("index_copy", index, "index", 3)
-    need_tensor("index_copy", source, "source", 4)
+    check_tensor("index_copy", index, "index", 3)
+    check_tensor("index_copy", source, "source", 4)
     dim = wrap_dim("index_copy", dim, input.ndim)
     if index.ndim > 1:
         raise IndexError(f"index_copy_(): Index should have dimension 1 or 0 (got {index.ndim})")
-    if input._stype != source._stype:
+    if input._np_dtype != source._np_dtype:
         raise RuntimeError("index_copy_(): self and source expected to have the same dtype, but got (self) "
-                           f"{title(input._stype)} and (source) "
-                           f"{title(source._stype)}")
-    if index._stype != I64:
-        raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {title(index._stype)}")
+                           f"{scalar_type_name(input._np_dtype)} and (source) "
+                           f"{scalar_type_name(source._np_dtype)}")
+    if index._np_dtype != I64:
+        raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {scalar_type_name(index._np_dtype)}")
     if source.ndim and input.ndim and source.ndim != input.ndim:
         raise IndexError("index_copy_(): When source and destination are not scalars, their dimensionality must "
                          "match. Source "
@@ -287,35 +287,35 @@ def index_copy(input, dim, index, source):
     return copy_rows(input, source, index, dim=dim)
 
 
-@op(inplace="own", out=True, overlap="unchecked", expanded=_expanded.index_fill)
+@register_op(inplace="own", out=True, overlap="unchecked", expanded=_expanded.index_fill)
 def index_fill(input, dim, index, value):
     """Returns input with one value written at the indices of `dim`."""
-    need_tensor("index_fill", index, "index", 3)
+    check_tensor("index_fill", index, "index", 3)
     dim = wrap_dim("index_fill", dim, input.ndim)
-    if index._stype != I64:
+    if index._np_dtype != I64:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
     if index.ndim > 1:
         raise RuntimeError("Index has to be a vector/scalar")
     return fill_rows(input, zero_dim("index_fill_", value, input), index, dim=dim, check=True)
 
 
-@op(inplace=True, out="same", overlap="apart")
+@register_op(inplace=True, out="same", overlap="assert_no_overlap")
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """Like `index_copy`, but combines all values for an index by "prod", "mean", "amax" or "amin",
     with or without the element of input."""
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
-    need_tensor("index_reduce", index, "index", 3)
-    need_tensor("index_reduce", source, "source", 4)
-    d, size = input._stype, source._sizes
+    check_tensor("index_reduce", index, "index", 3)
+    check_tensor("index_reduce", source, "source", 4)
+    d, size = input._np_dtype, source._sizes
     dim = wrap_dim("index_reduce", dim, input.ndim)
     if index.ndim > 1:
         raise IndexError("index_reduce_(): Index is supposed to be a vector")
-    if d != source._stype:
-        raise RuntimeError(f"index_reduce_(): Expected self and source to have the same dtype, got {title(d)} "
-                           f"and {title(source._stype)}")
+    if d != source._np_dtype:
+        raise RuntimeError(f"index_reduce_(): Expected self and source to have the same dtype, got {scalar_type_name(d)} "
+                           f"and {scalar_type_name(source._np_dtype)}")
     if d.kind == "c" and reduce in ("amax", "amin"):
-        raise unsupported("index_reduce", input)
+        raise not_implemented("index_reduce", input)
     places = _places(index, "index_reduce_")
     if (size[dim] if size else 1) != index._numel:
         raise RuntimeError("index_reduce_(): Number of indices should be equal to source.size(dim)")
@@ -327,28 +327,28 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
 
 # ------------------------------------------------------------------ take and put
 def _flat_index(name, index):
-    need_tensor(name, index, "index", 2)
-    if index._stype != I64:
-        raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {title(index._stype)}")
+    check_tensor(name, index, "index", 2)
+    if index._np_dtype != I64:
+        raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {scalar_type_name(index._np_dtype)}")
 
 
-@op(out="same")
+@register_op(out="same")
 def take(input, index):
     """Returns the elements of the flattened tensor at the given indices."""
     _flat_index("take", index)
     return take_(input, index, check=True)
 
 
-@op(inplace=True, out=False, overlap="apart")
+@register_op(inplace=True, out=False, overlap="assert_no_overlap")
 def put(input, index, source, accumulate=False):
     """Returns input with the elements of source written to (or added at) the given indices of the
     flattened tensor."""
-    need_tensor("put", source, "source", 3)
-    if input._stype != source._stype:
+    check_tensor("put", source, "source", 3)
+    if input._np_dtype != source._np_dtype:
         raise RuntimeError("put_(): self and source expected to have the same dtype, but got self.dtype = "
-                           f"{title(input._stype)} and "
-                           f"source.dtype = {title(source._stype)}")
-    need_tensor("put", index, "index", 2)
+                           f"{scalar_type_name(input._np_dtype)} and "
+                           f"source.dtype = {scalar_type_name(source._np_dtype)}")
+    check_tensor("put", index, "index", 2)
     if index._numel != source._numel:
         raise IndexError("put_(): Expected source and index to have the same number of elements, but got "
                          "source.numel() = "
@@ -366,13 +366,13 @@ def put(input, index, source, accumulate=False):
     return unsafe_view(r, size=input._sizes)
 
 
-@op(out="same")
+@register_op(out="same")
 def take_along_dim(input, indices, dim=None):
     """Like `gather`, but broadcasts index and input against each other except in `dim` (None: uses
     the flattened tensors)."""
-    need_tensor("take_along_dim", indices, "indices", 2)
-    if indices._stype != I64:
-        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {title(indices._stype)}")
+    check_tensor("take_along_dim", indices, "indices", 2)
+    if indices._np_dtype != I64:
+        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {scalar_type_name(indices._np_dtype)}")
     size = indices._sizes
     if dim is None:
         x, size, dim = reshape_(input, (input._numel,)), (indices._numel,), 0
@@ -396,34 +396,34 @@ def take_along_dim(input, indices, dim=None):
 
 
 # ------------------------------------------------------------------ nonzero elements
-@op(out="same", capture="sizes")
+@register_op(out="same", capture="sizes")
 def nonzero(input, *, as_tuple=False):
     """Returns the indices of the nonzero elements: one row each, or with `as_tuple` (which accepts
     no `out=`) one tensor per dimension."""
-    need_tensor("nonzero", input)
+    check_tensor("nonzero", input)
     return nonzero_tuple(input) if as_tuple else nonzero_(input)
 
 
-@op(capture="sizes")
+@register_op(capture="sizes")
 def argwhere(input):
     """Returns the indices of the nonzero elements, one row each."""
     return nonzero(input)
 
 
-@op
+@register_op
 def nonzero_static(input, *, size, fill_value=-1):
     """Like `nonzero`, truncated or padded to `size` rows."""
-    need_tensor("nonzero", input)
+    check_tensor("nonzero", input)
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
     return nonzero_static_(input, size=size, fill_value=fill_value)
 
 
-@op(method=False)
+@register_op(method=False)
 def unravel_index(indices, shape):
     """Converts flat indices to coordinates: a tuple with one tensor per dimension of `shape`."""
-    need_tensor("unravel_index", indices, "indices")
-    if indices._stype.kind not in "iu":
+    check_tensor("unravel_index", indices, "indices")
+    if indices._np_dtype.kind not in "iu":
         raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
     if shape.__class__ is not int and not isinstance(shape, (tuple, list)):
         raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
@@ -436,22 +436,22 @@ def unravel_index(indices, shape):
     return unravel(indices, size=shape)
 
 
-@op(ns="nn.functional", capture="sizes unless told")
+@register_op(ns="nn.functional", capture="sizes unless told")
 def one_hot(input, num_classes=-1):
     """Returns an int64 tensor with a 1 at each given class in a new last dimension."""
-    need_tensor("one_hot", input)
-    if input._stype != I64:
+    check_tensor("one_hot", input)
+    if input._np_dtype != I64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if input._numel:
         return one_hot_(input, num_classes=num_classes)
     if num_classes <= 0:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
-    return new_full(input, size=(*input._sizes, num_classes), value=0, stype=I64)
+    return new_full(input, size=(*input._sizes, num_classes), value=0, np_dtype=I64)
 
 
 # ------------------------------------------------------------------ a copy with one region replaced
 def _cut_scatter(name):
-    p = primitive(name, "a, src, *, key", lambda c, g: p(g, new_full(g, size=c.shapes[1], value=0, stype=g._stype), key=c.key),
+    p = primitive(name, "a, src, *, key", lambda c, g: p(g, new_full(g, size=c.shapes[1], value=0, np_dtype=g._np_dtype), key=c.key),
                   lambda c, g: clone(pick(g, key=c.key)), raw=True, layout=like)
     return p
 
@@ -459,54 +459,54 @@ def _cut_scatter(name):
 _slice_scatter, _select_scatter = _cut_scatter("slice_scatter"), _cut_scatter("select_scatter")
 _diagonal_scatter = primitive(
     "diagonal_scatter", "a, src, *, offset, dim1, dim2",
-    lambda c, g: _diagonal_scatter(g, new_full(g, size=c.shapes[1], value=0, stype=g._stype), offset=c.offset, dim1=c.dim1, dim2=c.dim2),
+    lambda c, g: _diagonal_scatter(g, new_full(g, size=c.shapes[1], value=0, np_dtype=g._np_dtype), offset=c.offset, dim1=c.dim1, dim2=c.dim2),
     lambda c, g: clone(diagonal_(g, offset=c.offset, dim1=c.dim1, dim2=c.dim2)), raw=True, layout=like)
 
 
 def _source(name, x, src):
     """Returns the source in x's dtype."""
-    need_tensor(name, src, "src", 2)
-    return cast(src, x._stype)
+    check_tensor(name, src, "src", 2)
+    return cast(src, x._np_dtype)
 
 
-@op
+@register_op
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """Returns a copy of input with src in the slice start:end:step of a dimension."""
     src = _source("slice_scatter", input, src)
     return _slice_scatter(input, src, key=slice_key(input, dim, start, end, step))
 
 
-@op
+@register_op
 def select_scatter(input, src, dim, index):
     """Returns a copy of input with src at one index of a dimension."""
     src = _source("select_scatter", input, src)
     return _select_scatter(input, src, key=select_key(input, dim, index))
 
 
-@op
+@register_op
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """Returns a copy of input with src on a diagonal."""
     src = _source("diagonal_scatter", input, src)
     return _diagonal_scatter(input, src, **diagonal_params(input, offset, dim1, dim2))
 
 
-@op
+@register_op
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """Returns a copy of input with src in the region that as_strided selects.
 
     The gradient of input is zero in that region (PyTorch 2.13 keeps it there and drops it
     everywhere else).
     """
-    need_tensor("as_strided_scatter", src, "src", 2)
+    check_tensor("as_strided_scatter", src, "src", 2)
     size, st, at, home = strided_region(input, size, stride, storage_offset, "as_strided_scatter")
     if size != src._sizes:
         raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src._sizes)}, "
                            "slice size = "
                            f"{list(size)}")
-    return _as_strided_scatter(input, cast(src, input._stype), base=place_of(input), region=(size, st, at - home, input._stype))
+    return _as_strided_scatter(input, cast(src, input._np_dtype), base=base_geometry(input), region=(size, st, at - home, input._np_dtype))
 
 
 _as_strided_scatter = primitive(
     "as_strided_scatter", "a, src, *, base, region",
-    lambda c, g: _as_strided_scatter(g, new_full(g, size=c.shapes[1], value=0, stype=g._stype), base=c.base, region=c.region),
+    lambda c, g: _as_strided_scatter(g, new_full(g, size=c.shapes[1], value=0, np_dtype=g._np_dtype), base=c.base, region=c.region),
     lambda c, g: read_region(g, base=c.base, region=c.region), raw=True, layout=like)

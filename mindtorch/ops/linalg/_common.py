@@ -1,14 +1,14 @@
 """Helpers shared by the linear algebra ops: argument checks with PyTorch's messages, products,
 result types."""
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import struct
-from mindtorch.core.tape import Primitive, primitive
-from mindtorch.core.tensor import Tensor, detached, taken
-from mindtorch.core.values import of_all
-from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.nn._fused import again
-from mindtorch.ops.indexing._region import pick
+from mindtorch.core.primitives import Primitive, primitive
+from mindtorch.core.tensor import detached
+from mindtorch.core.sync import of_all
+from mindtorch.ops._checks import check_tensor
+from mindtorch.ops.nn._fused import composite_backward
+from mindtorch.ops.indexing._basic_index import pick
 from mindtorch.ops.basic import cast, conj, new_full
 from mindtorch.ops.linalg.matmul import bmm_, broadcast_sizes
 
@@ -27,7 +27,7 @@ for _name, _fields in {
 # ------------------------------------------------------------------ checks
 def type_name(x):
     """Returns PyTorch's name of a tensor's dtype (Float, ComplexDouble)."""
-    return title(x._stype)
+    return scalar_type_name(x._np_dtype)
 
 
 def need_matrix(f, x, arg="A"):
@@ -47,24 +47,24 @@ def need_square(f, x, arg="A"):
 
 def need_floating(f, x, low=True):
     """Raises RuntimeError unless floating or complex; float16 and bfloat16 only if `low`."""
-    d = x._stype
+    d = x._np_dtype
     if d.kind not in "fcV":
-        raise RuntimeError(f"{f}: Expected a floating point or complex tensor as input. Got {title(d)}")
+        raise RuntimeError(f"{f}: Expected a floating point or complex tensor as input. Got {scalar_type_name(d)}")
     if not low and d.itemsize == 2:
-        raise RuntimeError(f"{f}: Low precision dtypes not supported. Got {title(d)}")
+        raise RuntimeError(f"{f}: Low precision dtypes not supported. Got {scalar_type_name(d)}")
 
 
 def need_kernel(kernel, x):
     """Raises NotImplementedError for dtypes that LAPACK does not support."""
-    d = x._stype
+    d = x._np_dtype
     if d.kind not in "fc" or d.itemsize == 2:
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(d)}' on device {x.device}")
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(d)}' on device {x.device}")
 
 
 def square_floating(name, f, x, arg="A", low=False, kernel=None):
     """Runs the checks that most functions of one square matrix share."""
-    need_tensor(name, x, arg)
-    if x._stype.kind not in "fc" or x._stype.itemsize == 2:
+    check_tensor(name, x, arg)
+    if x._np_dtype.kind not in "fc" or x._np_dtype.itemsize == 2:
         need_floating(f, x, low or kernel is not None)
         if kernel is not None:
             need_kernel(kernel, x)
@@ -123,16 +123,16 @@ def row(x):
 
 def like(x, other):
     """Casts a real tensor to the dtype of the other operand."""
-    return cast(x, other._stype)
+    return cast(x, other._np_dtype)
 
 
 #: eye_like(a, m=, n=): identity of m rows and n columns in a's dtype, as a constant
 eye_like = primitive("eye_like", "a, *, m, n")
 
 
-def filled(x, size, value=0, stype=None):
-    """Returns a constant tensor of one value on x's device, in its dtype or `stype`."""
-    return new_full(x, size=size, value=value, stype=x._stype if stype is None else stype)
+def filled(x, size, value=0, np_dtype=None):
+    """Returns a constant tensor of one value on x's device, in its dtype or `np_dtype`."""
+    return new_full(x, size=size, value=value, np_dtype=x._np_dtype if np_dtype is None else np_dtype)
 
 
 # ------------------------------------------------------------------ gradients
@@ -141,10 +141,10 @@ class _Partial(Primitive):
     """
 
     def backward(self, node, gs):
-        g = gs[0] if len(node.meta) == 1 else list(gs)
+        g = gs[0] if len(node._input_metadata) == 1 else list(gs)
         if self.joint:
             return self.grads[0](node, g)
-        return [None if e is None or rule is None else rule(node, g) for e, rule in zip(node.edges, self.grads)]
+        return [None if e is None or rule is None else rule(node, g) for e, rule in zip(node._next_edges, self.grads)]
 
 
 def partial(prim):
@@ -166,11 +166,7 @@ def total(*terms):
 def through(compose, inputs, g):
     """Differentiates a kernel through the same function composed of tensor ops. Returns None for
     inputs that need no gradient."""
-    gs = again(compose, inputs, g)
+    gs = composite_backward(compose, inputs, g)
     if mode.on:
         return gs
     return tuple(None if x is None else detached(x) for x in gs)
-
-
-def is_tensor(x):
-    return (x.__class__ is Tensor or taken(x))

@@ -1,12 +1,12 @@
 """Contractions: sums of products of two tensors over any dims, einsum, tensordot."""
 import functools
 
-from mindtorch.core.alias import title
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
-from mindtorch.ops.nn._fused import dim_of, tensor_arg
+from mindtorch.core.inplace import scalar_type_name
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import to_host
+from mindtorch.ops.nn._fused import dim_of, check_tensor_arg
 from mindtorch.ops.basic import conj
 
 
@@ -21,7 +21,7 @@ def contract(a, b, la, lb, lo):
                 a = a.expand([sb[k] if j == k else -1 for j in la])
             else:
                 b = b.expand([sa[k] if j == k else -1 for j in lb])
-    if a._stype.kind == "b" and any(k in sb and k not in lo for k in la):
+    if a._np_dtype.kind == "b" and any(k in sb and k not in lo for k in la):
         raise NotImplementedError(f"\"bmm\" not implemented for 'Bool' on device {a.device}")
     return contract_(a, b, la=tuple(la), lb=tuple(lb), lo=tuple(lo))
 
@@ -86,7 +86,7 @@ def _sums_products(*args):
     if args[0].__class__ is str:
         lhs, arrow, rhs = args[0].replace(" ", "").partition("->")
         terms, out = lhs.replace(".", "").split(","), rhs if arrow else None
-    elif args[0].__class__ is Tensor or taken(args[0]):
+    elif args[0].__class__ is Tensor or is_tensor(args[0]):
         terms, out = args[1::2], args[-1] if len(args) % 2 else None
     else:
         return None
@@ -97,7 +97,7 @@ def _sums_products(*args):
     return "lower" if any([n > 1 and (out is None or k not in out) for k, n in count.items()]) else None
 
 
-@op(method=False, autocast=_sums_products)
+@register_op(method=False, autocast=_sums_products)
 def einsum(*args):
     """Sums of products in Einstein notation: einsum("ij,jk->ik", a, b), a list of operands, or
     sublists of labels."""
@@ -108,7 +108,7 @@ def einsum(*args):
     if len(args) == 3 and args[0].__class__ is str and args[1].__class__ is Tensor is args[2].__class__:
         a, b = args[1:]
         labels = _everyday(args[0], a._sizes, b._sizes)
-        if labels is not None and a._stype is b._stype and a._stype.kind != "b":
+        if labels is not None and a._np_dtype is b._np_dtype and a._np_dtype.kind != "b":
             la, lb, lo = labels
             return contract_(a, b, la=la, lb=lb, lo=lo)
     if isinstance(args[0], str):
@@ -124,7 +124,7 @@ def einsum(*args):
     else:
         terms, out, operands = _from_sublists(args)
     for i, t in enumerate(operands):
-        tensor_arg("einsum", "tensors", t, i + 2)
+        check_tensor_arg("einsum", "tensors", t, i + 2)
     return _einsum(terms, out, list(operands))
 
 
@@ -219,7 +219,7 @@ def _pair(x, y, lx, ly, lo):
     With mixed dtypes or bool, PyTorch supports it only if nothing is summed over or there are no
     elements: then there is no matrix product.
     """
-    if x._stype == y._stype and x._stype.kind != "b":
+    if x._np_dtype == y._np_dtype and x._np_dtype.kind != "b":
         return contract(x, y, lx, ly, lo)
     sx, sy = dict(zip(lx, x._sizes)), dict(zip(ly, y._sizes))
     x, lx = _sum_out(x, lx, [k for k in lx if k in lo or sx[k] != 1 != sy.get(k)])
@@ -227,8 +227,8 @@ def _pair(x, y, lx, ly, lo):
     dtype = None
     if any([k in ly and k not in lo for k in lx]):
         some = 0 not in x._sizes and 0 not in y._sizes
-        if x._stype != y._stype and (some or x.requires_grad and y._stype.kind not in "fc"):
-            raise RuntimeError(f"expected scalar type {title(x._stype)} but found {title(y._stype)}")
+        if x._np_dtype != y._np_dtype and (some or x.requires_grad and y._np_dtype.kind not in "fc"):
+            raise RuntimeError(f"expected scalar type {scalar_type_name(x._np_dtype)} but found {scalar_type_name(y._np_dtype)}")
         if some:
             return contract(x, y, lx, ly, lo)
         dtype = y.dtype  # as in PyTorch
@@ -279,15 +279,15 @@ def _leaves_dims(a, b, dims=2, **out):
     """Returns tensordot's autocast category: that of matrix products, unless the result is a single
     element."""
     n = dims if dims.__class__ is int else len(dims[0]) if dims.__class__ in (list, tuple) and dims[0].__class__ in (list, tuple) else 1
-    return "lower" if a.__class__ is not Tensor and not taken(a) or a.ndim + b.ndim > 2 * n else None
+    return "lower" if a.__class__ is not Tensor and not is_tensor(a) or a.ndim + b.ndim > 2 * n else None
 
 
-@op(method=False, out="same", autocast=_leaves_dims)
+@register_op(method=False, out="same", autocast=_leaves_dims)
 def tensordot(a, b, dims=2):
     """Sums of products over pairs of dims: `dims` is a count (last of a, first of b) or two lists.
     """
-    if dims.__class__ is Tensor or taken(dims):
-        dims = values(dims).tolist()
+    if dims.__class__ is Tensor or is_tensor(dims):
+        dims = to_host(dims).tolist()
     x, y = a._sizes, b._sizes
     if isinstance(dims, (list, tuple)):
         if len(dims) != 2:
@@ -303,7 +303,7 @@ def tensordot(a, b, dims=2):
         da, db = list(range(len(x) - dims, len(x))), list(range(dims))
     if len(da) != len(db):
         raise RuntimeError("both dimension lists should have same length")
-    if a._stype != b._stype:
+    if a._np_dtype != b._np_dtype:
         raise RuntimeError("both inputs should have same dtype")
     da, db = [dim_of(d, len(x)) for d in da], [dim_of(d, len(y)) for d in db]
     la, lb = list(range(len(x))), list(range(len(x), len(x) + len(y)))

@@ -1,10 +1,10 @@
 """Distances between rows: cdist, pdist."""
 
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.ops._operands import unwritten_derivative
-from mindtorch.ops.nn._fused import again, need_float, tensor_arg, title
+from mindtorch.ops.nn._fused import composite_backward, check_floating, check_tensor_arg, scalar_type_name
 
 _no_second = unwritten_derivative("_cdist_backward")
 #: gradient of the distances with respect to a, or with `second` to b
@@ -15,7 +15,7 @@ def _cdist_rule(c, g, second):
     # PyTorch computes Euclidean distances by a matrix product with differentiable ops. All others
     # use a kernel whose gradient is not differentiable.
     if mode.on and c.mm and c.p == 2:
-        return again(_euclidean, (c.a, c.b), g)[second]
+        return composite_backward(_euclidean, (c.a, c.b), g)[second]
     return _cdist_grad(g, c.a, c.b, c.out, p=c.p, second=second)
 
 
@@ -31,22 +31,22 @@ cdist_ = primitive("cdist", "a, b, *, p, mm", lambda c, g: _cdist_rule(c, g, Fal
                    saves=("a", "b", "out"))
 
 
-@op(method=False, autocast="float32")
+@register_op(method=False, autocast="float32")
 def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """p-norm distances between all rows: (*, P, M), (*, R, M) -> (*, P, R)."""
-    tensor_arg("cdist", "x1", x1)
-    tensor_arg("cdist", "x2", x2, 2)
+    check_tensor_arg("cdist", "x1", x1)
+    check_tensor_arg("cdist", "x2", x2, 2)
     for n, x in (("X1", x1), ("X2", x2)):
         if x.ndim < 2:
             raise RuntimeError(f"cdist only supports at least 2D tensors, {n} got: {x.ndim}D")
     if x1._sizes[-1] != x2._sizes[-1]:
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1._sizes[-1]} X2: {x2._sizes[-1]}")
     for n, x in (("X1", x1), ("X2", x2)):
-        if x._stype.kind != "f":
-            raise RuntimeError(f"cdist only supports floating-point dtypes, {n} got: {title(x)}") if x._stype.kind != "V" else \
+        if x._np_dtype.kind != "f":
+            raise RuntimeError(f"cdist only supports floating-point dtypes, {n} got: {scalar_type_name(x)}") if x._np_dtype.kind != "V" else \
                 NotImplementedError(f"\"cdist\" not implemented for 'BFloat16' on device {x.device}")
-    if x1._stype != x2._stype:
-        raise RuntimeError(f"expected scalar type {title(x1)} but found {title(x2)}")
+    if x1._np_dtype != x2._np_dtype:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(x1)} but found {scalar_type_name(x2)}")
     if p < 0:
         raise RuntimeError("cdist only supports non-negative p values")
     modes = {"use_mm_for_euclid_dist_if_necessary": None, "use_mm_for_euclid_dist": True, "donot_use_mm_for_euclid_dist": False,
@@ -59,17 +59,17 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return cdist_(x1, x2, p=float(p), mm=mm)
 
 
-@op(method=False, aliases="nn.functional.pdist")
+@register_op(method=False, aliases="nn.functional.pdist")
 def pdist(input, p=2):
     """Distances between all pairs of rows i < j of a matrix, as a vector."""
-    tensor_arg("pdist", "input", input)
+    check_tensor_arg("pdist", "input", input)
     if input.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
-    if input._stype.kind != "f":
+    if input._np_dtype.kind != "f":
         raise RuntimeError("pdist only supports floating-point dtypes")
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
-    need_float("pdist", input)
+    check_floating("pdist", input)
     return pdist_(input, p=float(p))
 
 

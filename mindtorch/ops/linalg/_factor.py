@@ -3,14 +3,14 @@ from mindtorch.backend.errors import LinAlgError, batch_element, first, not_defi
 from mindtorch.core.dtypes import I32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import TYPES
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import detached
-from mindtorch.ops._checks import need_tensor
+from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, eye_like, filled, hm, mh, mm, need_floating, need_kernel,
                                           need_matrix, need_square, partial, square_floating, through, total, type_name)
-from mindtorch.ops._operands import no_derivative, number
-from mindtorch.ops.indexing._region import narrow
+from mindtorch.ops._operands import no_derivative, scalar
+from mindtorch.ops.indexing._basic_index import narrow
 from mindtorch.ops.basic import add_, broadcast, conj, mul_, neg_, sub_
 from mindtorch.ops.linalg.solve import check_linear_inputs, need_pair_dtype, triangular_
 from mindtorch.ops.shapes.shape import cat, constant_pad, diag_embed_, tril_, triu_
@@ -20,7 +20,7 @@ from mindtorch.ops.shapes.views import diagonal_
 def _half_diagonal(x):
     """Returns the matrix with its diagonal halved."""
     d = diagonal_(x, offset=0, dim1=-2, dim2=-1)
-    return sub_(x, diag_embed_(mul_(d, number(0.5, x)), offset=0, dim1=-2, dim2=-1))
+    return sub_(x, diag_embed_(mul_(d, scalar(0.5, x)), offset=0, dim1=-2, dim2=-1))
 
 
 def _solve_tri(a, b, upper, left=True, unit=False, adjoint=False):
@@ -34,7 +34,7 @@ def _cholesky_grad(g, f, upper):
     if upper:
         f, g = ct(f), ct(g)
     s = tril_(hm(f, g), diagonal=0)
-    s = mul_(add_(s, ct(tril_(s, diagonal=-1))), number(0.5, s))
+    s = mul_(add_(s, ct(tril_(s, diagonal=-1))), scalar(0.5, s))
     return _solve_tri(f, _solve_tri(f, s, False, adjoint=True), False, left=False)
 
 
@@ -44,7 +44,7 @@ cholesky_ex_ = primitive("linalg_cholesky_ex", "a, *, upper", lambda c, g: _chol
 legacy_cholesky_ = primitive("cholesky", "a, *, upper, name", lambda c, g: _cholesky_grad(g, c.out, c.upper))
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def cholesky(input, *, upper=False):
     """Returns L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n).
 
@@ -54,7 +54,7 @@ def cholesky(input, *, upper=False):
     return cholesky_(input, upper=bool(upper), name="linalg.cholesky")
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def cholesky_ex(input, *, upper=False, check_errors=False):
     """Returns (L, info); info k > 0 means that the leading minor of order k is not
     positive-definite."""
@@ -65,11 +65,11 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     return TYPES["linalg_cholesky_ex"](factor, info)
 
 
-@op(name="cholesky", out=True, autocast="float32")
+@register_op(name="cholesky", out=True, autocast="float32")
 def torch_cholesky(input, upper=False):
     """Returns L with A = L L^H (upper: U with A = U^H U); raises LinAlgError unless A is
     positive-definite."""
-    need_tensor("cholesky", input)
+    check_tensor("cholesky", input)
     need_kernel("cholesky_cpu", input)
     if input.ndim > 1 and not input._numel:
         return input.clone()
@@ -94,12 +94,12 @@ cholesky_solve_ = primitive("cholesky_solve", "b, f, *, upper",
                             lambda c, g: _cholesky_solve_grads(g, c.b, c.f, c.out, c.needs, c.upper))
 
 
-@op(out=True, autocast="float32")
+@register_op(out=True, autocast="float32")
 def cholesky_solve(input, input2, upper=False):
     """Returns X with A X = B for right-hand sides B = input (*, n, k); A is given by its Cholesky
     factor (*, n, n)."""
-    need_tensor("cholesky_solve", input)
-    need_tensor("cholesky_solve", input2, "input2", 2)
+    check_tensor("cholesky_solve", input)
+    check_tensor("cholesky_solve", input2, "input2", 2)
     for n, x in (("b", input), ("u", input2)):
         if x.ndim < 2:
             raise RuntimeError(f"{n} should have at least 2 dimensions, but has {x.ndim} dimensions instead")
@@ -117,11 +117,11 @@ cholesky_inverse_ = primitive("cholesky_inverse", "f, *, upper",
                               lambda c, g: _cholesky_inverse_grad(g, c.f, c.out, c.upper))
 
 
-@op(out=True, autocast="float32")
+@register_op(out=True, autocast="float32")
 def cholesky_inverse(input, upper=False):
     """Inverse of A, given by its Cholesky factor (*, n, n). Raises LinAlgError if the factor has a
     zero on its diagonal."""
-    need_tensor("cholesky_inverse", input)
+    check_tensor("cholesky_inverse", input)
     need_square("cholesky_inverse", input)
     need_kernel("cholesky_inverse_out_cpu", input)
     return cholesky_inverse_(input, upper=bool(upper))
@@ -171,19 +171,19 @@ def qr_of(name, A, mode):
     return TYPES[name](*qr_(A, mode=mode))
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def qr(A, mode="reduced"):
     """Returns (Q, R) of matrices (*, m, n). Q has min(m, n) orthonormal columns ("complete": m;
     "r": none)."""
-    need_tensor("linalg_qr", A, "A")
+    check_tensor("linalg_qr", A, "A")
     return qr_of("linalg_qr", A, mode)
 
 
-@op(name="qr", out="same", autocast="float32")
+@register_op(name="qr", out="same", autocast="float32")
 def torch_qr(input, some=True):
     """Returns (Q, R) of matrices (*, m, n). Q has min(m, n) orthonormal columns, or m of them if
     not `some`."""
-    need_tensor("qr", input)
+    check_tensor("qr", input)
     return qr_of("qr", input, "reduced" if some else "complete")
 
 
@@ -194,15 +194,15 @@ def _no_geqrf_gradient(c, g):
 geqrf_ = primitive("geqrf", "a", _no_geqrf_gradient)
 
 
-@op(out=True, autocast="float32")
+@register_op(out=True, autocast="float32")
 def geqrf(input):
     """Returns (a, tau): a holds R in its upper triangle and the Householder vectors below it, tau
     holds their factors."""
-    need_tensor("geqrf", input)
+    check_tensor("geqrf", input)
     if input.ndim < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
     need_kernel("geqrf_cpu", input)
-    if mode.on and input._rg and input._stype.kind == "c":
+    if mode.on and input._requires_grad_ and input._np_dtype.kind == "c":
         raise RuntimeError("geqrf does not support automatic differentiation for outputs with complex dtype.")
     return TYPES["geqrf"](*geqrf_(input))
 
@@ -234,8 +234,8 @@ householder_ = primitive("linalg_householder_product", "a, tau",
 
 def _householder_checked(name, input, tau, second):
     f = "torch.linalg.householder_product"
-    need_tensor(name, input)
-    need_tensor(name, tau, second, 2)
+    check_tensor(name, input)
+    check_tensor(name, tau, second, 2)
     a, t = input._sizes, tau._sizes
     if len(a) < 2:
         raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
@@ -244,7 +244,7 @@ def _householder_checked(name, input, tau, second):
     if a[-1] < (t[-1] if t else 1):
         raise RuntimeError(f"{f}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
     _check_tau(f, a, t)
-    if tau._stype != input._stype:
+    if tau._np_dtype != input._np_dtype:
         raise RuntimeError(f"{f}: tau dtype {type_name(tau)} does not match input dtype {type_name(input)}")
     need_kernel("orgqr_cpu", input)
     return householder_(input, tau)
@@ -259,14 +259,14 @@ def _check_tau(f, a, t):
                            f"{list(t[:-1])}")
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32")
 def householder_product(input, tau):
     """First n columns of the product of Householder reflectors, whose vectors are below the
     diagonal of input (*, m, n)."""
     return _householder_checked("linalg_householder_product", input, tau, "tau")
 
 
-@op(out=True)
+@register_op(out=True)
 def orgqr(input, input2):
     """Like linalg.householder_product: returns the Q of a result of geqrf."""
     return _householder_checked("orgqr", input, input2, "input2")
@@ -283,14 +283,14 @@ def _ormqr_grads(a, tau, x, g, left, transpose):
 ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda c, g: _ormqr_grads(c.a, c.tau, c.c, g, c.left, c.transpose))
 
 
-@op(out="same", autocast="float32")
+@register_op(out="same", autocast="float32")
 def ormqr(input, input2, input3, left=True, transpose=False):
     """Returns Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input,
     input2) that geqrf returned."""
     f, tau, other = "torch.ormqr", input2, input3
-    need_tensor("ormqr", input)
-    need_tensor("ormqr", tau, "input2", 2)
-    need_tensor("ormqr", other, "input3", 3)
+    check_tensor("ormqr", input)
+    check_tensor("ormqr", tau, "input2", 2)
+    check_tensor("ormqr", other, "input3", 3)
     a, t, c = input._sizes, tau._sizes, other._sizes
     if len(a) < 2:
         raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
@@ -310,10 +310,10 @@ def ormqr(input, input2, input3, left=True, transpose=False):
     if c[:-2] != a[:-2]:
         raise RuntimeError(f"{f}: Expected batch dimensions of other to be equal to input.shape[:-2], but got "
                            f"{list(c[:-2])}")
-    if tau._stype != input._stype:
+    if tau._np_dtype != input._np_dtype:
         raise RuntimeError(f"{f}: Expected input and tau to have the same dtype, but input has dtype{type_name(input)} "
                            f"and tau has dtype {type_name(tau)}")
-    if other._stype != input._stype:
+    if other._np_dtype != input._np_dtype:
         raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but input has "
                            f"dtype{type_name(input)} and other has dtype {type_name(other)}")
     need_kernel("ormqr_cpu", input)
@@ -356,7 +356,7 @@ def _packed_grad(g, lu, pivots):
     m, k, n = lower._sizes[-2], lower._sizes[-1], upper._sizes[-1]
     gl = tril_(narrow(g, lower.ndim - 1, 0, k) if n > k else g, diagonal=-1)
     gu = triu_(narrow(g, lower.ndim - 2, 0, k) if m > k else g, diagonal=0)
-    return _lu_grad(_permutation(pivots, m=m, stype=g._stype, transposed=False), lower, upper, gl, gu)
+    return _lu_grad(_permutation(pivots, m=m, np_dtype=g._np_dtype, transposed=False), lower, upper, gl, gu)
 
 
 def unpack_lu(lu):
@@ -370,12 +370,12 @@ def unpack_lu(lu):
 
 lu_ = partial(primitive("linalg_lu", "a", lambda c, g: _lu_grad(detached(c.out0), c.out1, c.out2, g[1], g[2]), nondiff=(0,)))
 lu_factor_ = primitive("linalg_lu_factor_ex", "a", lambda c, g: _packed_grad(g[0], c.out0, c.out1), nondiff=(1, 2))
-#: _permutation(pivots, m=, stype=, transposed=): P with A = P L U, or its transpose.
-_permutation = primitive("permutation_matrix", "pivots, *, m, stype, transposed")
+#: _permutation(pivots, m=, np_dtype=, transposed=): P with A = P L U, or its transpose.
+_permutation = primitive("permutation_matrix", "pivots, *, m, np_dtype, transposed")
 
 
 def check_lu(f, name, A, pivot):
-    need_tensor(name, A, "A")
+    check_tensor(name, A, "A")
     if A.ndim < 2:
         raise RuntimeError(f"{f}: Expected tensor with 2 or more dimensions. Got size: {list(A._sizes)} instead")
     if not pivot:
@@ -391,14 +391,14 @@ def zero_pivot(name, shape, info):
                         "linalg.lu_factor_ex(A, pivot)")
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def lu(A, *, pivot=True):
     """Returns (P, L, U) with A = P L U for matrices (*, m, n)."""
     check_lu("linalg.lu", "linalg_lu", A, pivot)
     return TYPES["linalg_lu"](*lu_(A))
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def lu_factor(A, *, pivot=True):
     """Returns (LU, pivots): both factors in one matrix, and the row exchanges counted from 1.
     Raises RuntimeError for a zero pivot."""
@@ -408,7 +408,7 @@ def lu_factor(A, *, pivot=True):
     return TYPES["linalg_lu_factor"](packed, pivots)
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def lu_factor_ex(A, *, pivot=True, check_errors=False):
     """Returns (LU, pivots, info); info k > 0 means that the k-th pivot is zero."""
     check_lu("torch.lu_factor", "linalg_lu_factor_ex", A, pivot)
@@ -426,7 +426,7 @@ def _lu_solve_grads(g, lu, pivots, x, needs, adjoint):
         return None, None, w
     lower, upper = unpack_lu(lu)
     n = lu._sizes[-1]
-    pt = _permutation(pivots, m=n, stype=g._stype, transposed=True)
+    pt = _permutation(pivots, m=n, np_dtype=g._np_dtype, transposed=True)
     y, z = (x, w) if adjoint else (w, x)
     y = mm(pt, y)
     gl = tril_(mh(y, mm(upper, z)), diagonal=-1)
@@ -438,19 +438,19 @@ lu_solve_ = primitive("linalg_lu_solve", "lu, pivots, b, *, adjoint", lambda c, 
     g, c.lu, c.pivots, c.out, c.needs, c.adjoint))
 
 
-@op(ns="linalg", out="same", name="lu_solve")
+@register_op(ns="linalg", out="same", name="lu_solve")
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     """Returns X with A X = B (left=False: X A = B; adjoint: A^H), from the factors that lu_factor
     returned."""
     for i, (n, x) in enumerate((("LU", LU), ("pivots", pivots), ("B", B))):
-        need_tensor("linalg_lu_solve", x, n, i + 1)
+        check_tensor("linalg_lu_solve", x, n, i + 1)
     return lu_solve_checked(LU, pivots, B, left, adjoint)
 
 
 def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     f = "linalg.lu_solve"
     need_floating("torch." + f, LU)
-    if pivots._stype != I32:
+    if pivots._np_dtype != I32:
         raise RuntimeError(f"{f}: pivots should be a Tensor of scalar type torch.int32")
     need_square("torch." + f, LU)
     need_matrix(f, B, "B")
@@ -463,7 +463,7 @@ def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     if LU._sizes[:-1] != pivots._sizes:
         raise RuntimeError(f"{f}: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
                            f"{list(pivots._sizes)} instead")
-    if LU._stype != B._stype:
+    if LU._np_dtype != B._np_dtype:
         raise RuntimeError(f"{f}: Expected LU and B to have the same dtype, but found LU of type {type_name(LU)} and B "
                            f"of type {type_name(B)} instead")
     need_kernel("lu_solve_cpu", LU)
@@ -485,24 +485,24 @@ def _unpack_grad(g, shape):
 
 
 lu_unpack_ = partial(primitive("lu_unpack", "lu", lambda c, g: _unpack_grad(g, c.shapes[0])))
-_unpack_pivots = primitive("lu_unpack_pivots", "pivots, *, m, stype")
+_unpack_pivots = primitive("lu_unpack_pivots", "pivots, *, m, np_dtype")
 
 
-@op(method=False, out="same")
+@register_op(method=False, out="same")
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """Returns (P, L, U) of packed LU factors; parts that are not requested are empty."""
-    need_tensor("lu_unpack", LU_data, "LU_data")
-    need_tensor("lu_unpack", LU_pivots, "LU_pivots", 2)
+    check_tensor("lu_unpack", LU_data, "LU_data")
+    check_tensor("lu_unpack", LU_pivots, "LU_pivots", 2)
     if LU_data.ndim < 2:
         raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(LU_data._sizes)} "
                            "instead")
-    if unpack_pivots and LU_pivots._stype != I32:
+    if unpack_pivots and LU_pivots._np_dtype != I32:
         raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 "
                            "dtype.\nNote: this function is intended to be used with the output produced by "
                            "torch.linalg.lu_factor")
     perm = lower = upper = filled(LU_data, (0,))
     if unpack_pivots:
-        perm = _unpack_pivots(LU_pivots, m=LU_data._sizes[-2], stype=LU_data._stype)
+        perm = _unpack_pivots(LU_pivots, m=LU_data._sizes[-2], np_dtype=LU_data._np_dtype)
     if unpack_data:
         lower, upper = lu_unpack_(LU_data)
     return TYPES["lu_unpack"](perm, lower, upper)
@@ -527,7 +527,7 @@ def _zero_block(name, shape, info):
                        "matrix is singular.")
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def ldl_factor(input, *, hermitian=False):
     """Returns (LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle. Raises
     LinAlgError if one is singular."""
@@ -536,7 +536,7 @@ def ldl_factor(input, *, hermitian=False):
     return TYPES["linalg_ldl_factor"](ld, pivots)
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     """Returns (LD, pivots, info); info k > 0 means that the k-th block of D is zero."""
     ld, pivots, info = _ldl("linalg_ldl_factor_ex", input, hermitian)
@@ -549,12 +549,12 @@ _unsolved = no_derivative("linalg_ldl_solve")
 ldl_solve_ = primitive("linalg_ldl_solve", "ld, pivots, b, *, hermitian", _unsolved, None, _unsolved)
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def ldl_solve(LD, pivots, B, *, hermitian=False):
     """Returns X with A X = B, from the factors that ldl_factor returned (not differentiable)."""
     f = "torch.linalg.ldl_solve"
     for i, (n, x) in enumerate((("LD", LD), ("pivots", pivots), ("B", B))):
-        need_tensor("linalg_ldl_solve", x, n, i + 1)
+        check_tensor("linalg_ldl_solve", x, n, i + 1)
     if B.ndim < 2:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-max(B.ndim, 1)}, "
                          f"{max(B.ndim, 1) - 1}], but got -2)")
@@ -567,7 +567,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
     if LD._sizes[:-1] != pivots._sizes:
         raise RuntimeError(f"{f}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
                            f"{list(pivots._sizes)} instead")
-    if pivots._stype.kind not in "iu":
+    if pivots._np_dtype.kind not in "iu":
         raise RuntimeError(f"{f}: Expected pivots to be integers. Got {type_name(pivots)}")
     need_kernel("ldl_solve_kernel_cpu", LD)
     broadcast_batches(b[:-2], LD._sizes[:-2])

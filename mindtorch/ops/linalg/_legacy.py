@@ -1,10 +1,10 @@
 """Linear algebra of the torch namespace only: lu, triangular_solve, low-rank SVD, lobpcg; functions
 that PyTorch removed."""
-from mindtorch.core.promote import as_float
+from mindtorch.core.type_promotion import promote_int_to_float
 from mindtorch.core.return_types import TYPES
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.ops._checks import need_tensor
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.linalg._common import ct, hm, mh, mm, need_floating, need_kernel, partial, total
 from mindtorch.ops.linalg._factor import check_lu, cholesky, lu_factor_, lu_solve_checked, qr_
 from mindtorch.ops.linalg._spectral import eigh, svd_
@@ -14,7 +14,7 @@ from mindtorch.ops.creation.random import randn
 
 
 # ------------------------------------------------------------------ LU
-@op(autocast="float32")
+@register_op(autocast="float32")
 def lu(input, pivot=True, get_infos=False):
     """Returns (LU, pivots) as linalg.lu_factor does, with get_infos also the error codes. A zero
     pivot is not an error."""
@@ -23,11 +23,11 @@ def lu(input, pivot=True, get_infos=False):
     return TYPES["_lu_with_info"](packed, pivots, info) if get_infos else (packed, pivots)
 
 
-@op(name="lu_solve", out="same", autocast="float32")
+@register_op(name="lu_solve", out="same", autocast="float32")
 def torch_lu_solve(input, LU_data, LU_pivots):
     """Returns X with A X = B for B = input, from the factors that lu_factor returned."""
     for i, (n, x) in enumerate((("input", input), ("LU_data", LU_data), ("LU_pivots", LU_pivots))):
-        need_tensor("lu_solve", x, n, i + 1)
+        check_tensor("lu_solve", x, n, i + 1)
     return lu_solve_checked(LU_data, LU_pivots, input)
 
 
@@ -51,12 +51,12 @@ triangular_solve_ = partial(primitive("triangular_solve", "b, a, *, upper, trans
     g, c.a, c.out0, c.needs, c.upper, c.transpose, c.unit)))
 
 
-@op(out="same", autocast="float32")
+@register_op(out="same", autocast="float32")
 def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
     """Returns (X, clone of A) with A X = B (transpose: A^T X = B) for B = input; reads one triangle
     of A."""
-    need_tensor("triangular_solve", input)
-    need_tensor("triangular_solve", A, "A", 2)
+    check_tensor("triangular_solve", input)
+    check_tensor("triangular_solve", A, "A", 2)
     for n, x in (("b", input), ("A", A)):
         if x.ndim < 2:
             raise RuntimeError(f"torch.triangular_solve: Expected {n} to have at least 2 dimensions, but it has "
@@ -93,19 +93,19 @@ def _low_rank(A, q, niter, M):
     return (u, s, v) if tall else (v, s, u)
 
 
-@op(method=False)
+@register_op(method=False)
 def svd_lowrank(A, q=6, niter=2, M=None):
     """Returns (U, S, V) of rank q such that A - M is approximately U diag(S) V^H, from q random
     vectors and niter power iterations."""
     if A.ndim < 2:
         raise ValueError(f"not enough values to unpack (expected 2, got {A.ndim})")
-    if A._stype.kind not in "fc" or A._stype.itemsize == 2:
+    if A._np_dtype.kind not in "fc" or A._np_dtype.itemsize == 2:
         need_floating("svd_lowrank", A)
         need_kernel("geqrf_cpu", A)
     return _low_rank(A, q, 2 if niter is None else niter, M)
 
 
-@op(method=False)
+@register_op(method=False)
 def pca_lowrank(A, q=None, center=True, niter=2):
     """Returns (U, S, V) of A, with its columns centred by default. The columns of V are the
     principal directions."""
@@ -118,13 +118,13 @@ def pca_lowrank(A, q=None, center=True, niter=2):
         raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}")
     if not niter >= 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
-    if A._stype.kind not in "fc" or A._stype.itemsize == 2:
+    if A._np_dtype.kind not in "fc" or A._np_dtype.itemsize == 2:
         need_floating("pca_lowrank", A)
         need_kernel("geqrf_cpu", A)
     return _low_rank(sub_(A, A.mean(-2, keepdim=True)) if center else A, q, niter, None)
 
 
-@op(method=False)
+@register_op(method=False)
 def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
            ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):
     """Returns (E, X): the k largest (smallest) eigenvalues of A X = B X diag(E), with A symmetric
@@ -134,12 +134,12 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     starting vectors, preconditioner, iteration count and tolerance, which only control PyTorch's
     iteration. `tracker` raises NotImplementedError because there is no iteration to track.
     """
-    need_tensor("lobpcg", A)
+    check_tensor("lobpcg", A)
     if tracker is not None:
         raise NotImplementedError(f"'lobpcg' is not implemented with a tracker for dtype {A.dtype} on device {A.device}")
     if A.ndim < 2 or A._sizes[-1] != A._sizes[-2]:
         raise AssertionError(f"A must be square, got shape {A.shape!r}")
-    A = as_float(A)
+    A = promote_int_to_float(A)
     need_kernel("linalg_eigh_cpu", A)
     m = A._sizes[-1]
     k = (1 if X is None else X._sizes[-1]) if k is None else k
@@ -177,7 +177,7 @@ def _removed(name, instead, method):
         raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. Use {instead}.")
     gone.__name__ = name
     gone.__doc__ = f"Removed from PyTorch: raises a RuntimeError that names its successor, {instead}."
-    op(gone, method=method)
+    register_op(gone, method=method)
 
 
 for _name, _instead in _GONE.items():

@@ -1,17 +1,17 @@
 """Norms of vectors and matrices, condition numbers."""
 import math
 
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import as_np
-from mindtorch.core.table import op
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import of_all
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import of_all
 from mindtorch.ops.reduction import reduce
-from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
+from mindtorch.ops._checks import check_tensor, wrap_dim, wrap_dims
 from mindtorch.ops.nn._fused import full_like
 from mindtorch.ops.linalg._common import need_floating, need_kernel, need_matrix, need_square
 from mindtorch.ops.linalg._spectral import singular_values
-from mindtorch.ops._operands import number
+from mindtorch.ops._operands import scalar
 from mindtorch.ops.basic import cast, mul_, ne_
 from mindtorch.ops.linalg.solve import inv_ex_
 from mindtorch.ops.elementwise.binary import div_
@@ -23,21 +23,21 @@ def _in_dtype(f, x, dtype):
     dtype or changes its kind."""
     if dtype is None:
         return x
-    d, have = as_np(dtype), x._stype
+    d, have = as_np(dtype), x._np_dtype
     if d.kind not in "fcV":
-        raise RuntimeError(f"{f}: dtype should be floating point or complex, but got {title(d)}")
+        raise RuntimeError(f"{f}: dtype should be floating point or complex, but got {scalar_type_name(d)}")
     if (d.kind == "c") != (have.kind == "c"):
         kind = "complex" if have.kind == "c" else "real"
-        raise RuntimeError(f"{f}: dtype should be {kind} for {kind} inputs, but got {title(d)}")
+        raise RuntimeError(f"{f}: dtype should be {kind} for {kind} inputs, but got {scalar_type_name(d)}")
     if d != have and d.itemsize <= have.itemsize:
-        raise RuntimeError(f"{f}: the dtype of the input ({title(have)}) should be convertible without narrowing to "
-                           f"the specified dtype ({title(d)})")
+        raise RuntimeError(f"{f}: the dtype of the input ({scalar_type_name(have)}) should be convertible without narrowing to "
+                           f"the specified dtype ({scalar_type_name(d)})")
     return cast(x, d)
 
 
 def _order(name, ord):
     """Returns the order of a vector norm as a float."""
-    if ord.__class__ is Tensor or taken(ord):
+    if ord.__class__ is Tensor or is_tensor(ord):
         ord = ord.item()
     if isinstance(ord, complex):
         raise RuntimeError("linalg.vector_norm: Expected a non-complex scalar as the order of norm.")
@@ -49,7 +49,7 @@ def _order(name, ord):
 
 
 def _vector_norm(name, x, ord, dim, keepdim, dtype):
-    need_tensor(name, x, "input" if name != "linalg_vector_norm" else "input")
+    check_tensor(name, x, "input" if name != "linalg_vector_norm" else "input")
     f = "linalg.vector_norm"
     p = 2.0 if ord.__class__ is int and ord == 2 else _order(name, ord)
     need_floating(f, x)
@@ -65,7 +65,7 @@ def _vector_norm(name, x, ord, dim, keepdim, dtype):
     return reduce.vector_norm_(x, p=p, axes=axes, keepdim=bool(keepdim))
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def vector_norm(input, ord=2, dim=None, keepdim=False, *, dtype=None):
     """(sum |x|^ord)^(1/ord) over `dim` (all dims if None); ord can also be 0 (count of nonzeros),
     inf or -inf."""
@@ -79,7 +79,7 @@ def _check_order(ord):
         if ord not in ("fro", "nuc"):
             raise RuntimeError(f"{f}: Order {ord} not supported.")
         return ord
-    p = float(ord.item() if (ord.__class__ is Tensor or taken(ord)) else ord)
+    p = float(ord.item() if (ord.__class__ is Tensor or is_tensor(ord)) else ord)
     if abs(p) not in (1.0, 2.0, math.inf):
         raise RuntimeError(f"{f}: Order {p:g} not supported.")
     return p
@@ -130,11 +130,11 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
     return _largest(sums, p < 0, cols - 1 if not keepdim and cols > rows else cols, bool(keepdim))
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """Norms of matrices: "fro", "nuc" (sum of singular values), +-1 (columns), +-inf (rows), +-2
     (singular values)."""
-    need_tensor("linalg_matrix_norm", input)
+    check_tensor("linalg_matrix_norm", input)
     if ord is None or not isinstance(ord, (str, int, float, Tensor)) or isinstance(dim, int):
         got = type(ord).__name__ if not isinstance(dim, int) else "dim=int"
         rest = "tuple of ints dim, bool keepdim, *, torch.dtype dtype, Tensor out)\n"
@@ -143,10 +143,10 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     return matrix_norm_of(input, ord, dim, keepdim, dtype)
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     """Vector norm (one dim, or ord None) or matrix norm (two dims)."""
-    need_tensor("linalg_norm", input)
+    check_tensor("linalg_norm", input)
     n = input.ndim
     if dim is not None:
         dims = dim if isinstance(dim, (tuple, list)) else (dim,)
@@ -172,30 +172,30 @@ def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     return _vector_norm("linalg_vector_norm", input, ord, dims, keepdim, dtype)
 
 
-@op(method=False, out=True)
+@register_op(method=False, out=True)
 def frobenius_norm(input, dim, keepdim=False):
     """Square root of the sum of squares over one or two dims."""
-    need_tensor("frobenius_norm", input)
+    check_tensor("frobenius_norm", input)
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     if len(dims) > 2:
         raise RuntimeError(f"Expected at most 2 dimensions, but got {len(dims)} dimensions instead.")
     return _vector_norm("frobenius_norm", input, 2, dims, keepdim, None)
 
 
-@op(method=False, out=True)
+@register_op(method=False, out=True)
 def nuclear_norm(input, dim=(-2, -1), keepdim=False):
     """Sum of the singular values of matrices."""
-    need_tensor("nuclear_norm", input)
+    check_tensor("nuclear_norm", input)
     return matrix_norm_of(input, "nuc", dim, keepdim, None)
 
 
 # ------------------------------------------------------------------ condition
-@op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32")
 def cond(input, p=None):
     """Condition numbers: quotient of singular values (p None, 2, -2), else norm(A) * norm(A^-1);
     inf if A is singular."""
     f = "linalg.cond"
-    need_tensor("linalg_cond", input)
+    check_tensor("linalg_cond", input)
     if input.ndim < 2:
         raise RuntimeError(f"{f}: The input tensor must have at least 2 dimensions.")
     if isinstance(p, str):
@@ -233,4 +233,4 @@ def cond(input, p=None):
 def _no_condition(x):
     """Returns 0 for matrices without elements."""
     d = (-2, -1)
-    return mul_(reduce.vector_norm_(x, p=2.0, axes=tuple(i + x.ndim for i in d), keepdim=False), number(0, x))
+    return mul_(reduce.vector_norm_(x, p=2.0, axes=tuple(i + x.ndim for i in d), keepdim=False), scalar(0, x))

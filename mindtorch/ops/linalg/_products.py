@@ -2,14 +2,14 @@
 tensorsolve."""
 import math
 
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.ops.reduction import reduce
-from mindtorch.ops._checks import need_tensor, wrap_dim
-from mindtorch.ops.nn._fused import cname
+from mindtorch.ops._checks import check_tensor, wrap_dim
+from mindtorch.ops.nn._fused import c_type_name
 from mindtorch.ops.linalg._common import ct, filled, need_floating, need_square, type_name
 from mindtorch.ops.basic import clone, conj, mul_, zeros_like
-from mindtorch.ops.indexing._region import tensor_list
+from mindtorch.ops.indexing._basic_index import tensor_list
 from mindtorch.ops.shapes._sizes import int_of
 from mindtorch.ops.linalg.solve import inv, solve
 from mindtorch.ops.linalg.matmul import cross_product, matmul, multiply_chain
@@ -23,7 +23,7 @@ _power_zero = primitive("linalg_matrix_power", "a", lambda c, g: zeros_like(g), 
 
 
 def _power(name, input, n):
-    need_tensor(name, input)
+    check_tensor(name, input)
     n = int_of(name, n, "n")
     need_square("linalg.matrix_power", input)
     if n == 0:
@@ -43,13 +43,13 @@ def _power(name, input, n):
         input = matmul(input, input)
 
 
-@op(ns="linalg", out=True)
+@register_op(ns="linalg", out=True)
 def matrix_power(input, n):
     """A^n of square matrices for an int n; a negative n gives powers of the inverse."""
     return _power("linalg_matrix_power", input, n)
 
 
-@op(name="matrix_power", out=True)
+@register_op(name="matrix_power", out=True)
 def torch_matrix_power(input, n):
     """A^n of square matrices for an int n; a negative n gives powers of the inverse."""
     return _power("matrix_power", input, n)
@@ -67,26 +67,26 @@ exp_ = primitive("linalg_matrix_exp", "a", lambda c, g: _exp_derivative(ct(c.a),
 
 
 def _matrix_exp(name, input):
-    need_tensor(name, input)
+    check_tensor(name, input)
     need_floating("linalg.matrix_exp", input)
     need_square("linalg.matrix_exp", input)
     return exp_(input)
 
 
-@op(ns="linalg")
+@register_op(ns="linalg")
 def matrix_exp(input):
     """exp of square matrices."""
     return _matrix_exp("linalg_matrix_exp", input)
 
 
-@op(name="matrix_exp")
+@register_op(name="matrix_exp")
 def torch_matrix_exp(input):
     """exp of square matrices."""
     return _matrix_exp("matrix_exp", input)
 
 
 # ------------------------------------------------------------------ products
-@op(ns="linalg", out="same", autocast="lower")
+@register_op(ns="linalg", out="same", autocast="lower")
 def multi_dot(tensors):
     """Product of two or more matrices in the cheapest order; the first and the last can be vectors.
     """
@@ -104,9 +104,9 @@ def multi_dot(tensors):
     for i, t in enumerate(ts):
         if t.ndim != 2:
             raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t.ndim}D")
-        if t._stype != ts[0]._stype:
-            raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {cname(ts[0])} "
-                               f"and tensor {i} {cname(t)}")
+        if t._np_dtype != ts[0]._np_dtype:
+            raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {c_type_name(ts[0])} "
+                               f"and tensor {i} {c_type_name(t)}")
         if i and t._sizes[0] != ts[i - 1]._sizes[1]:
             raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(ts[i - 1]._sizes)} and "
                                f"{list(t._sizes)} cannot be multiplied")
@@ -116,26 +116,26 @@ def multi_dot(tensors):
     return r.squeeze(0) if first == 1 else r
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def cross(input, other, *, dim=-1):
     """Vector product along a dim of size 3; the other dims broadcast."""
-    need_tensor("linalg_cross", input)
-    need_tensor("linalg_cross", other, "other", 2)
+    check_tensor("linalg_cross", input)
+    check_tensor("linalg_cross", other, "other", 2)
     if not input.ndim and not other.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    if input._stype != other._stype:
+    if input._np_dtype != other._np_dtype:
         raise RuntimeError(f"expected scalar type {type_name(input)} but found {type_name(other)}")
     return cross_product(input, other, dim)
 
 
-@op(ns="linalg", out="same", autocast="lower")
+@register_op(ns="linalg", out="same", autocast="lower")
 def vecdot(x, y, *, dim=-1):
     """Sums of conj(x) * y along `dim`, with broadcasting."""
-    need_tensor("linalg_vecdot", x, "x")
-    need_tensor("linalg_vecdot", y, "y", 2)
+    check_tensor("linalg_vecdot", x, "x")
+    check_tensor("linalg_vecdot", y, "y", 2)
     f = "linalg.vecdot"
     need_floating(f, x)
-    if x._stype != y._stype:
+    if x._np_dtype != y._np_dtype:
         raise RuntimeError(f"{f}: Expected x and y to have the same dtype, but found x of type {type_name(x)} and y of "
                            f"type {type_name(y)} instead")
     if x.ndim == 1 and y.ndim == 1 and x._sizes != y._sizes:
@@ -147,11 +147,11 @@ def vecdot(x, y, *, dim=-1):
     return reduce.sum_dims(r, axes=(axis,), keepdim=False) if r.ndim else r
 
 
-@op(ns="linalg")
+@register_op(ns="linalg")
 def vander(x, *, N=None):
     """Vandermonde matrices (*, n, N): powers 0 .. N-1 of the elements of vectors (*, n)."""
-    need_tensor("linalg_vander", x, "x")
-    d = x._stype
+    check_tensor("linalg_vander", x, "x")
+    d = x._np_dtype
     if d.kind == "b" or d.kind in "fV" and d.itemsize == 2:
         raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got "
                            f"{type_name(x)}")
@@ -164,18 +164,18 @@ def vander(x, *, N=None):
     return cat([filled(powers, x._sizes + (1,), 1), powers], -1)
 
 
-@op(ns="linalg")
+@register_op(ns="linalg")
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
     """Returns a view of the diagonals of two dims."""
-    need_tensor("linalg_diagonal", A, "A")
+    check_tensor("linalg_diagonal", A, "A")
     return diagonal_op(A, offset, dim1, dim2)
 
 
 # ------------------------------------------------------------------ tensors as matrices
-@op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32")
 def tensorinv(input, ind=2):
     """Inverts a tensor as the linear map that tensordot over `ind` dims applies."""
-    need_tensor("linalg_tensorinv", input)
+    check_tensor("linalg_tensorinv", input)
     shape = input._sizes
     if ind <= 0:
         raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
@@ -189,11 +189,11 @@ def tensorinv(input, ind=2):
     return inv(input.reshape((n, m))).reshape(cols + rows)
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32")
 def tensorsolve(input, other, dims=None):
     """Returns X with tensordot(A, X) = B; `dims` of A are first moved to its end."""
-    need_tensor("linalg_tensorsolve", input)
-    need_tensor("linalg_tensorsolve", other, "other", 2)
+    check_tensor("linalg_tensorsolve", input)
+    check_tensor("linalg_tensorsolve", other, "other", 2)
     if dims is not None:
         input = input.movedim(tuple(dims), tuple(range(-len(dims), 0)))
     k = other.ndim

@@ -1,16 +1,16 @@
 """Singular values, eigenvalues, pseudo-inverse, rank, least squares."""
-from mindtorch.core import forward
+from mindtorch.core import forward_ad
 from mindtorch.core.dtypes import F64, I64
 from mindtorch.core.return_types import TYPES
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, Const, detached, taken
-from mindtorch.core.values import of_all, values
-from mindtorch.ops._checks import need_tensor
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, ScalarOperand, detached, is_tensor
+from mindtorch.core.sync import of_all, to_host
+from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.linalg._common import (broadcast_batches, column, ct, eye_like, filled, hm, like, mh, mm, need_floating, need_kernel, need_matrix,
                                           need_square, partial, total, type_name)
-from mindtorch.ops._operands import number
-from mindtorch.ops.indexing._region import narrow, pick
+from mindtorch.ops._operands import scalar
+from mindtorch.ops.indexing._basic_index import narrow, pick
 from mindtorch.ops.basic import add_, cast, clone, conj, mul_, neg_, sub_
 from mindtorch.ops.linalg.solve import solve_ex_
 from mindtorch.ops.elementwise.binary import div_
@@ -68,7 +68,7 @@ def _svd_grad(g, u, s, vh):
         vh, gvh = narrow(vh, d - 2, 0, k), None if gvh is None else narrow(gvh, d - 2, 0, k)
     if gu is None and gvh is None:
         return None if gs is None else mm(mul_(u, like(gs, u)[..., None, :]), vh)
-    complex_ = u._stype.kind == "c"
+    complex_ = u._np_dtype.kind == "c"
     sc = like(s, u)
     columns, rows = sc[..., None, :], sc[..., :, None]
     ku = None if gu is None else _skew(hm(u, gu))
@@ -83,9 +83,9 @@ def _svd_grad(g, u, s, vh):
         # there.
         phase = total(None if ku is None else _diagonal(ku), None if kv is None else neg_(_diagonal(kv)))
         if ku is not None and kv is not None:
-            phase = mul_(phase, number(0.5, phase))
+            phase = mul_(phase, scalar(0.5, phase))
         wrong = total(None if ku is None else mul_(_diagonal(ku), sc), None if kv is None else mul_(_diagonal(kv), sc))
-        inner = add_(inner, _on_diagonal(sub_(mul_(div_(phase, sc), number(0.5, sc)), wrong)))
+        inner = add_(inner, _on_diagonal(sub_(mul_(div_(phase, sc), scalar(0.5, sc)), wrong)))
     if gs is not None:
         inner = add_(inner, _on_diagonal(like(gs, u)))
     ga = mm(mm(u, inner), vh)
@@ -105,11 +105,11 @@ _svdvals_only = primitive("linalg_svdvals", "a")
 def singular_values(x):
     """Returns the singular values of matrices; computes the vectors only if a gradient needs them.
     """
-    return svd_(x, full=False)[1] if forward.followed(x) else _svdvals_only(x)
+    return svd_(x, full=False)[1] if forward_ad.is_differentiated(x) else _svdvals_only(x)
 
 
 def _check_svd(name, A, arg, driver=None):
-    need_tensor(name, A, arg)
+    check_tensor(name, A, arg)
     need_floating("linalg.svd", A)
     need_matrix("linalg.svd", A)
     if driver is not None:
@@ -118,7 +118,7 @@ def _check_svd(name, A, arg, driver=None):
     need_kernel("linalg_svd_cpu", A)
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def svd(A, full_matrices=True, *, driver=None):
     """Returns (U, S, Vh) of matrices (*, m, n). U and Vh are square, or (not full_matrices) have
     min(m, n) columns and rows."""
@@ -126,17 +126,17 @@ def svd(A, full_matrices=True, *, driver=None):
     return TYPES["linalg_svd"](*svd_(A, full=bool(full_matrices)))
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def svdvals(A, *, driver=None):
     """Singular values of matrices (*, m, n) in descending order."""
     _check_svd("linalg_svdvals", A, "A", driver)
     return singular_values(A)
 
 
-@op(name="svd", out="same", autocast="float32")
+@register_op(name="svd", out="same", autocast="float32")
 def torch_svd(input, some=True, compute_uv=True):
     """(U, S, V) with A = U S V^H (V, not V^H); zeros for U and V if not compute_uv."""
-    need_tensor("svd", input)
+    check_tensor("svd", input)
     if input.ndim < 2:
         raise RuntimeError(f"linalg.svd: input should have at least 2 dimensions, but has {input.ndim} dimensions instead")
     _check_svd("svd", input, "input")
@@ -154,11 +154,11 @@ def _eigh_grad(g, values, v):
     if gv is None:
         return None if gl is None else mh(mul_(v, like(gl, v)[..., None, :]), v)
     k = hm(v, gv)
-    if k._stype.kind == "c" and k._numel:
+    if k._np_dtype.kind == "c" and k._numel:
         _check_gauge("linalg_eigh_backward", "eigenvectors", k, gv)
     k = _skew(k)
-    k = div_(mul_(k, number(0.5, k)), like(_gaps(values), v))
-    if v._stype.kind == "c":
+    k = div_(mul_(k, scalar(0.5, k)), like(_gaps(values), v))
+    if v._np_dtype.kind == "c":
         k = sub_(k, _on_diagonal(_diagonal(k)))
     if gl is not None:
         k = add_(k, _on_diagonal(like(gl, v)))
@@ -170,7 +170,7 @@ _eigvalsh_only = primitive("linalg_eigvalsh", "a, *, lower")
 
 
 def _check_eigh(name, input, UPLO):
-    need_tensor(name, input)
+    check_tensor(name, input)
     need_square("linalg.eigh", input)
     if not isinstance(UPLO, str):
         raise TypeError(f"{name}(): argument 'UPLO' (position 2) must be str, not {type(UPLO).__name__}")
@@ -180,7 +180,7 @@ def _check_eigh(name, input, UPLO):
     return UPLO.upper() == "L"
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def eigh(input, UPLO="L"):
     """Returns (eigenvalues ascending, eigenvectors) of Hermitian matrices, reading the lower ("U":
     upper) triangle."""
@@ -188,11 +188,11 @@ def eigh(input, UPLO="L"):
     return TYPES["linalg_eigh"](*eigh_(input, lower=lower))
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def eigvalsh(input, UPLO="L"):
     """Eigenvalues of Hermitian matrices in ascending order."""
     lower = _check_eigh("linalg_eigvalsh", input, UPLO)
-    return eigh_(input, lower=lower)[0] if forward.followed(input) else _eigvalsh_only(input, lower=lower)
+    return eigh_(input, lower=lower)[0] if forward_ad.is_differentiated(input) else _eigvalsh_only(input, lower=lower)
 
 
 # ------------------------------------------------------------------ general eigenvalues
@@ -222,25 +222,25 @@ _eigvals_only = primitive("linalg_eigvals", "a")
 
 
 def _check_eig(name, f, input):
-    need_tensor(name, input)
+    check_tensor(name, input)
     need_square(f, input)
-    if input._stype.kind not in "fcV":
+    if input._np_dtype.kind not in "fcV":
         raise RuntimeError(f"Unknown Complex ScalarType for {type_name(input)}")
     need_kernel("linalg_eig_out_cpu", input)
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32")
 def eig(input):
     """(eigenvalues, eigenvectors) of square matrices, always complex."""
     _check_eig("linalg_eig", "linalg.eig", input)
     return TYPES["linalg_eig"](*eig_(input))
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32")
 def eigvals(input):
     """Eigenvalues of square matrices, always complex."""
     _check_eig("linalg_eigvals", "linalg.eigvals", input)
-    return eig_(input)[0] if forward.followed(input) else _eigvals_only(input)
+    return eig_(input)[0] if forward_ad.is_differentiated(input) else _eigvals_only(input)
 
 
 # ------------------------------------------------------------------ tolerances
@@ -248,12 +248,12 @@ def _tolerances(f, atol, rtol):
     """Returns [atol, rtol] as operands of a kernel that applies the defaults for None."""
     out = []
     for name, t in (("atol", atol), ("rtol", rtol)):
-        if t.__class__ is Tensor or taken(t):
-            if t._stype.kind == "c":
+        if t.__class__ is Tensor or is_tensor(t):
+            if t._np_dtype.kind == "c":
                 raise RuntimeError(f"{f}: {name} tensor of complex type is not supported. Got {type_name(t)}")
             t = cast(detached(t), F64)
         elif t is not None:
-            t = Const(float(t), F64)
+            t = ScalarOperand(float(t), F64)
         out.append(t)
     return out
 
@@ -275,8 +275,8 @@ pinv_ = primitive("linalg_pinv", "a, atol=None, rtol=None, *, hermitian", lambda
 
 
 def _pinv_checked(name, f, input, atol, rtol, hermitian):
-    need_tensor(name, input)
-    d = input._stype
+    check_tensor(name, input)
+    d = input._np_dtype
     if input.ndim < 2 or d.kind not in "fc" or d.itemsize == 2:
         raise RuntimeError(f"linalg.pinv({type_name(input)}{{{list(input._sizes)}}}): expected a tensor with 2 or more "
                            "dimensions of float, double, cfloat or cdouble types")
@@ -285,14 +285,14 @@ def _pinv_checked(name, f, input, atol, rtol, hermitian):
     return pinv_(input, *_tolerances(f, atol, rtol), hermitian=bool(hermitian))
 
 
-@op(ns="linalg", out=True)
+@register_op(ns="linalg", out=True)
 def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
     """Moore-Penrose inverse. Singular values up to max(atol, rtol * largest) count as zero (rtol:
     eps * max(m, n))."""
     return _pinv_checked("linalg_pinv", "torch.linalg.pinv", input, atol, rtol if rcond is None else rcond, hermitian)
 
 
-@op(autocast="float32")
+@register_op(autocast="float32")
 def pinverse(input, rcond=1e-15):
     """Moore-Penrose inverse; singular values up to rcond times the largest count as zero."""
     return _pinv_checked("pinverse", "torch.linalg.pinv", input, 0.0, rcond, False)
@@ -301,15 +301,15 @@ def pinverse(input, rcond=1e-15):
 _rank_of = primitive("linalg_matrix_rank", "a, atol=None, rtol=None, *, hermitian")
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32")
 def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     """Number of singular values above max(atol, rtol * largest) (rtol: eps * max(m, n)); tol is an
     absolute limit."""
     f = "torch.linalg.matrix_rank"
-    need_tensor("linalg_matrix_rank", input)
+    check_tensor("linalg_matrix_rank", input)
     if input.ndim < 2:
         raise RuntimeError(f"{f}: The input tensor input must have at least 2 dimensions.")
-    if input._stype.kind not in "fc" or input._stype.itemsize == 2:
+    if input._np_dtype.kind not in "fc" or input._np_dtype.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")
     if hermitian:
         need_square("linalg.eigh", input)
@@ -331,7 +331,7 @@ def _lstsq_grads(g, a, b, x, needs):
             gb = hm(p, gx)
     if gr is not None:
         r = sub_(mm(a, x), b)
-        r = mul_(mul_(r, number(2, r)), like(gr, r)[..., None, :])
+        r = mul_(mul_(r, scalar(2, r)), like(gr, r)[..., None, :])
         ga, gb = total(ga, mh(r, x)), total(gb, neg_(r))
     return ga if needs[0] else None, gb if needs[1] else None
 
@@ -341,7 +341,7 @@ lstsq_ = partial(primitive("linalg_lstsq", "a, b, *, rcond, driver", lambda c, g
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32")
 def lstsq(input, b, rcond=None, *, driver=None):
     """Returns (solution, residuals, rank, singular_values) of min |A X - B|, for A (*, m, n) and B
     (*, m, k) or vectors (*, m).
@@ -351,16 +351,16 @@ def lstsq(input, b, rcond=None, *, driver=None):
     empty. rcond: singular values up to that multiple of the largest count as zero.
     """
     f = "torch.linalg.lstsq"
-    need_tensor("linalg_lstsq", input)
-    need_tensor("linalg_lstsq", b, "b", 2)
-    x, y, d = input._sizes, b._sizes, input._stype
+    check_tensor("linalg_lstsq", input)
+    check_tensor("linalg_lstsq", b, "b", 2)
+    x, y, d = input._sizes, b._sizes, input._np_dtype
     if d.kind not in "fc" or d.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")
     if len(x) < 2:
         raise RuntimeError(f"{f}: input must have at least 2 dimensions.")
     if not y:
         raise RuntimeError(f"{f}: other must have at least 1 dimension.")
-    if d != b._stype:
+    if d != b._np_dtype:
         raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but got input's dtype "
                            f"{type_name(input)} and other's dtype {type_name(b)}")
     if len(x) - len(y) not in (0, 1):
@@ -380,7 +380,7 @@ def lstsq(input, b, rcond=None, *, driver=None):
     none = filled(found, (0,))
     m, n = x[-2:]
     # Whether there are residuals depends on the ranks, so reading them synchronizes.
-    if not (m > n and (driver == "gels" or driver != "gelsy" and (values(rank) == n).all())):
+    if not (m > n and (driver == "gels" or driver != "gelsy" and (to_host(rank) == n).all())):
         residuals = none
     if exact:
         solution = solution[..., 0]
@@ -390,5 +390,5 @@ def lstsq(input, b, rcond=None, *, driver=None):
         one = tuple(slice(0, 1) if k == 1 else slice(None) for k in x[:-2])
         one = (0,) * (rank.ndim - len(one)) + one
         rank, found = clone(pick(rank, key=(*one, ...))), clone(pick(found, key=(*one, ...)))
-    return TYPES["linalg_lstsq"](solution, residuals, filled(found, (0,), stype=I64) if driver == "gels" else rank,
+    return TYPES["linalg_lstsq"](solution, residuals, filled(found, (0,), np_dtype=I64) if driver == "gels" else rank,
                                  found if driver in ("gelsd", "gelss") else filled(found, (0,)))

@@ -2,19 +2,19 @@
 `mindtorch/ops/linalg/_contract.py`, distances are in `mindtorch/ops/linalg/_distance.py`."""
 import math
 
-from mindtorch.core import alias
-from mindtorch.core.alias import title
+from mindtorch.core import inplace
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import I32, as_np
-from mindtorch.core.foreign import is_foreign
-from mindtorch.core.promote import pair, result_dtype, to
+from mindtorch.core.error_messages import is_foreign
+from mindtorch.core.type_promotion import promote_pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
-from mindtorch.core.table import TABLE, op, resize, store_out
-from mindtorch.core.tape import sequence, primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
+from mindtorch.core.op_registry import OPS, register_op, resize, store_out
+from mindtorch.core.primitives import sequence, primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import to_host
 from mindtorch.ops.linalg import _distance  # noqa: F401  (declares cdist, pdist)
 from mindtorch.ops.linalg._contract import contract
-from mindtorch.ops.nn._fused import cname, dim_of, tensor_arg, times
+from mindtorch.ops.nn._fused import c_type_name, dim_of, check_tensor_arg, times
 from mindtorch.ops.basic import add_, cast, conj, mul_, new_full
 
 # ------------------------------------------------------------------ kernels with gradients
@@ -54,42 +54,42 @@ _NO_BOOL = "\"{}\" not implemented for 'Bool'"
 def _product_dtypes(a, b):
     """Raises for operands of different dtypes and for bool. (Called if the dtypes are not the same
     object, which is faster to check.)"""
-    if a._stype != b._stype:
+    if a._np_dtype != b._np_dtype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(a)} != {_c(b)}")
-    if a._stype.kind == "b":
+    if a._np_dtype.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("addmm_impl_cpu_") + f" on device {a.device}")
 
 
 def _c(x):
-    return {"int64": "long int"}.get(x._stype.name) or cname(x)
+    return {"int64": "long int"}.get(x._np_dtype.name) or c_type_name(x)
 
 
 def _no_product(a, b):
     return RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})")
 
 
-@op(out="same", aliases="linalg.matmul", autocast="lower")
+@register_op(out="same", aliases="linalg.matmul", autocast="lower")
 def matmul(input, other):
     """Matrix product with NumPy's broadcasting rules: vectors, matrices and batches of them."""
     try:
         a, b = input._sizes, other._sizes
     except AttributeError:
-        tensor_arg("matmul", "input", input)
-        tensor_arg("matmul", "other", other, 2)
+        check_tensor_arg("matmul", "input", input)
+        check_tensor_arg("matmul", "other", other, 2)
         raise
     except SparseUse:
         return dispatch["matmul"](input, other)
-    na, nb, d = len(a), len(b), input._stype
+    na, nb, d = len(a), len(b), input._np_dtype
     if nb == 2 and na >= 2:
-        if d is not other._stype or d.kind == "b":
+        if d is not other._np_dtype or d.kind == "b":
             _product_dtypes(input, other)
         if a[-1] != b[0]:
             raise _no_product((math.prod(a[:-1]), a[-1]), b)
         return mm_(input, other, ta=False, tb=False) if na == 2 else rows_(input, other)
-    e = other._stype
+    e = other._np_dtype
     if na > 2 and nb > 2 or na == 2 and nb > 2:
         if d is not e and d != e:
-            raise RuntimeError(f"expected scalar type {title(d)} but found {title(e)}")
+            raise RuntimeError(f"expected scalar type {scalar_type_name(d)} but found {scalar_type_name(e)}")
         if d.kind == "b":
             _product_dtypes(input, other)
         if a[-1] != b[-2]:
@@ -134,25 +134,25 @@ def _check_batch(a, b):
 
 
 def _matmul_operator(self, other):
-    return matmul(self, other) if (other.__class__ is Tensor or taken(other)) or is_foreign(other) else NotImplemented
+    return matmul(self, other) if (other.__class__ is Tensor or is_tensor(other)) or is_foreign(other) else NotImplemented
 
 
 def _rmatmul_operator(self, other):
-    return matmul(other, self) if (other.__class__ is Tensor or taken(other)) or is_foreign(other) else NotImplemented
+    return matmul(other, self) if (other.__class__ is Tensor or is_tensor(other)) or is_foreign(other) else NotImplemented
 
 
 Tensor.__matmul__ = _matmul_operator
 Tensor.__rmatmul__ = _rmatmul_operator
 
 
-@op(out="same", autocast="lower")
+@register_op(out="same", autocast="lower")
 def mm(input, mat2):
     """Product of two matrices."""
     try:
-        a, b, d, e = input._sizes, mat2._sizes, input._stype, mat2._stype
+        a, b, d, e = input._sizes, mat2._sizes, input._np_dtype, mat2._np_dtype
     except AttributeError:
-        tensor_arg("mm", "input", input)
-        tensor_arg("mm", "mat2", mat2, 2)
+        check_tensor_arg("mm", "input", input)
+        check_tensor_arg("mm", "mat2", mat2, 2)
         raise
     except SparseUse:
         return dispatch["mm"](input, mat2)
@@ -167,21 +167,21 @@ def mm(input, mat2):
     return mm_(input, mat2, ta=False, tb=False)
 
 
-@op(out="same", autocast="lower")
+@register_op(out="same", autocast="lower")
 def bmm(input, mat2):
     """Products of two batches of matrices: (B, N, M) and (B, M, P)."""
     try:
-        a, b, d, e = input._sizes, mat2._sizes, input._stype, mat2._stype
+        a, b, d, e = input._sizes, mat2._sizes, input._np_dtype, mat2._np_dtype
     except AttributeError:
-        tensor_arg("bmm", "input", input)
-        tensor_arg("bmm", "mat2", mat2, 2)
+        check_tensor_arg("bmm", "input", input)
+        check_tensor_arg("bmm", "mat2", mat2, 2)
         raise
     if len(a) != 3:
         raise RuntimeError("batch1 must be a 3D tensor")
     if len(b) != 3:
         raise RuntimeError("batch2 must be a 3D tensor")
     if d is not e and d != e:
-        raise RuntimeError(f"expected scalar type {title(d)} but found {title(e)}")
+        raise RuntimeError(f"expected scalar type {scalar_type_name(d)} but found {scalar_type_name(e)}")
     if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("bmm") + f" on device {input.device}")
     if a[0] != b[0] or a[2] != b[1]:
@@ -190,14 +190,14 @@ def bmm(input, mat2):
     return bmm_(input, mat2, ta=False, tb=False)
 
 
-@op(out="same")
+@register_op(out="same")
 def mv(input, vec):
     """Product of a matrix and a vector."""
     try:
-        a, v, d, e = input._sizes, vec._sizes, input._stype, vec._stype
+        a, v, d, e = input._sizes, vec._sizes, input._np_dtype, vec._np_dtype
     except AttributeError:
-        tensor_arg("mv", "input", input)
-        tensor_arg("mv", "vec", vec, 2)
+        check_tensor_arg("mv", "input", input)
+        check_tensor_arg("mv", "vec", vec, 2)
         raise
     if len(a) != 2 or len(v) != 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got 1, {len(a)}, {len(v)}")
@@ -210,15 +210,15 @@ def mv(input, vec):
 
 def _check_vectors(name, a, b):
     try:
-        x, y, d, e = a._sizes, b._sizes, a._stype, b._stype
+        x, y, d, e = a._sizes, b._sizes, a._np_dtype, b._np_dtype
     except AttributeError:
-        tensor_arg(name, "input", a)
-        tensor_arg(name, "tensor" if name == "dot" else "other", b, 2)
+        check_tensor_arg(name, "input", a)
+        check_tensor_arg(name, "tensor" if name == "dot" else "other", b, 2)
         raise
     if len(x) != 1 or len(y) != 1:
         raise RuntimeError(f"1D tensors expected, but got {len(x)}D and {len(y)}D tensors")
     if d is not e and d != e:
-        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {title(d)} and {title(e)}")
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {scalar_type_name(d)} and {scalar_type_name(e)}")
     if x != y:
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{x[0]}] and src [{y[0]}] to have the same number of "
                            f"elements, but got {x[0]} and {y[0]} elements respectively")
@@ -226,50 +226,50 @@ def _check_vectors(name, a, b):
         raise NotImplementedError(_NO_BOOL.format(name) + f" on device {a.device}")
 
 
-@op(out="same")
+@register_op(out="same")
 def dot(input, tensor):
     """Scalar product of two vectors (not conjugated)."""
     _check_vectors("dot", input, tensor)
     return dot_(input, tensor)
 
 
-@op(out="same")
+@register_op(out="same")
 def vdot(input, other):
     """Scalar product of two vectors, the first one conjugated."""
     _check_vectors("vdot", input, other)
     return dot_(conj(input), other)
 
 
-@op(out=True, aliases="ger")
+@register_op(out=True, aliases="ger")
 def outer(input, vec2):
     """All products of the elements of two vectors: (N,) and (M,) -> (N, M)."""
-    tensor_arg("outer", "input", input)
-    tensor_arg("outer", "vec2", vec2, 2)
+    check_tensor_arg("outer", "input", input)
+    check_tensor_arg("outer", "vec2", vec2, 2)
     for n, t in (("self", input), ("vec2", vec2)):
         if t.ndim != 1:
             raise RuntimeError(f"outer: Expected 1-D argument {n}, but got {t.ndim}-D")
-    a, b = pair(input, vec2)
+    a, b = promote_pair(input, vec2)
     return outer_(a, b)
 
 
 def _of_matrices(input, other, **out):
     """Returns inner's autocast category."""
-    return "lower" if taken(input) and taken(other) and input.ndim and other.ndim and input.ndim + other.ndim > 2 else None
+    return "lower" if is_tensor(input) and is_tensor(other) and input.ndim and other.ndim and input.ndim + other.ndim > 2 else None
 
 
-@op(out="same", autocast=_of_matrices)
+@register_op(out="same", autocast=_of_matrices)
 def inner(input, other):
     """Sums of products over the last dim of both operands."""
-    tensor_arg("inner", "input", input)
-    tensor_arg("inner", "other", other, 2)
-    a, b, d = input._sizes, other._sizes, input._stype
+    check_tensor_arg("inner", "input", input)
+    check_tensor_arg("inner", "other", other, 2)
+    a, b, d = input._sizes, other._sizes, input._np_dtype
     if not a or not b:
-        x, y = pair(input, other)
+        x, y = promote_pair(input, other)
         return mul_(x, y)
     if a[-1] != b[-1]:
         raise RuntimeError("inner() the last dimension must match on both input tensors but got shapes "
                            f"{list(a)} and {list(b)}")
-    if d != other._stype:
+    if d != other._np_dtype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(input)} != {_c(other)}")
     vectors = len(a) == len(b) == 1
     if d.kind == "b":
@@ -288,7 +288,7 @@ def _scaled(x, k):
 
 
 def _number(x, k):
-    d = x._stype
+    d = x._np_dtype
     if d.kind in "iu":
         return int(k)
     if d.kind == "b":
@@ -298,8 +298,8 @@ def _number(x, k):
 
 def _plus(input, beta, r, alpha):
     """beta * input + alpha * r."""
-    if not input.ndim and r._stype != input._stype:
-        input = cast(input, r._stype)
+    if not input.ndim and r._np_dtype != input._np_dtype:
+        input = cast(input, r._np_dtype)
     r = _scaled(r, alpha)
     if beta == 0:
         return r
@@ -330,17 +330,17 @@ def _conj_number(k):
 
 
 def _check_addmm(name, input, mat1, mat2):
-    tensor_arg(name, "input", input)
-    tensor_arg(name, "mat1", mat1, 2)
-    tensor_arg(name, "mat2", mat2, 3)
-    d, e = input._stype, mat2._stype
+    check_tensor_arg(name, "input", input)
+    check_tensor_arg(name, "mat1", mat1, 2)
+    check_tensor_arg(name, "mat2", mat2, 3)
+    d, e = input._np_dtype, mat2._np_dtype
     if d != e:
-        raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(d)} and {title(e)}")
-    if mat1._stype != e or e.kind == "b":
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type_name(d)} and {scalar_type_name(e)}")
+    if mat1._np_dtype != e or e.kind == "b":
         _product_dtypes(mat1, mat2)
 
 
-@op(inplace=True, out="same", autocast="lower", overlap="unchecked")
+@register_op(inplace=True, out="same", autocast="lower", overlap="unchecked")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * mat1 @ mat2 (beta 0: `input` is not read)."""
     try:
@@ -357,7 +357,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return addmm_(input, mat1, mat2, beta=_number(input, beta), alpha=_number(input, alpha))
 
 
-@op(inplace=True, out="same", autocast="lower", overlap="unchecked")
+@register_op(inplace=True, out="same", autocast="lower", overlap="unchecked")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * batch1 @ batch2 for batches of matrices (beta 0: `input` is not read).
     """
@@ -367,18 +367,18 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 
 
 def _check_batches(name, input, batch1, batch2):
-    tensor_arg(name, "input", input)
-    tensor_arg(name, "batch1", batch1, 2)
-    tensor_arg(name, "batch2", batch2, 3)
-    a, b, d = batch1._sizes, batch2._sizes, batch1._stype
+    check_tensor_arg(name, "input", input)
+    check_tensor_arg(name, "batch1", batch1, 2)
+    check_tensor_arg(name, "batch2", batch2, 3)
+    a, b, d = batch1._sizes, batch2._sizes, batch1._np_dtype
     for n, x in (("batch1", a), ("batch2", b)):
         if len(x) != 3:
             raise RuntimeError(f"{n} must be a 3D tensor")
-    if d != batch2._stype:
-        raise RuntimeError(f"expected scalar type {title(d)} but found {title(batch2._stype)}")
-    if input._stype != d:
-        raise RuntimeError(f"Input dtypes must be the same, got: input: {cname(input)}, batch1: {cname(batch1)}, "
-                           f"batch2: {cname(batch2)}")
+    if d != batch2._np_dtype:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(d)} but found {scalar_type_name(batch2._np_dtype)}")
+    if input._np_dtype != d:
+        raise RuntimeError(f"Input dtypes must be the same, got: input: {c_type_name(input)}, batch1: {c_type_name(batch1)}, "
+                           f"batch2: {c_type_name(batch2)}")
     if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format(name) + f" on device {batch1.device}")
     if a[0] != b[0] or a[2] != b[1]:
@@ -386,7 +386,7 @@ def _check_batches(name, input, batch1, batch2):
                            f"got: [{b[0]}, {b[1]}].")
 
 
-@op(out="same", autocast="lower")
+@register_op(out="same", autocast="lower")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _check_batches("addbmm", input, batch1, batch2)
@@ -400,38 +400,38 @@ def _addbmm_(self, batch1, batch2, *, beta=1, alpha=1):
     since = next(sequence)
     r = addbmm(self, batch1, batch2, beta=beta, alpha=alpha)
     if self._sizes != r._sizes:
-        alias.check_inplace(self, False)
+        inplace.check_inplace(self, False)
         resize(self, r._sizes)
-    return alias.assign(self, r, since, (batch1, batch2))
+    return inplace.assign(self, r, since, (batch1, batch2))
 
 
 Tensor.addbmm_ = _addbmm_
 
 
-@op(inplace=True, out="same", overlap="unchecked")
+@register_op(inplace=True, out="same", overlap="unchecked")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * mat @ vec."""
-    tensor_arg("addmv", "input", input)
-    tensor_arg("addmv", "mat", mat, 2)
-    tensor_arg("addmv", "vec", vec, 3)
-    m, v, d = mat._sizes, vec._sizes, mat._stype
+    check_tensor_arg("addmv", "input", input)
+    check_tensor_arg("addmv", "mat", mat, 2)
+    check_tensor_arg("addmv", "vec", vec, 3)
+    m, v, d = mat._sizes, vec._sizes, mat._np_dtype
     if len(m) != 2 or len(v) != 1 or input.ndim > 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got {input.ndim}, {len(m)}, {len(v)}")
     if m[1] != v[0] or (input.ndim and input._sizes[0] not in (1, m[0])):
         raise RuntimeError(f"size mismatch, got input ({input._numel}), mat ({m[0]}x{m[1]}), vec ({v[0]})")
-    if d != vec._stype or input._stype != d:
-        raise RuntimeError(f"expected scalar type {title(d)} but found {title((vec if vec._stype != d else input)._stype)}")
+    if d != vec._np_dtype or input._np_dtype != d:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(d)} but found {scalar_type_name((vec if vec._np_dtype != d else input)._np_dtype)}")
     if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("addmv_impl_cpu") + f" on device {mat.device}")
     return _plus(input, _number(input, beta), mv_(mat, vec), _number(input, alpha))
 
 
-@op(inplace=True, out=True, overlap="unchecked")
+@register_op(inplace=True, out=True, overlap="unchecked")
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * outer(vec1, vec2), with type promotion."""
-    tensor_arg("addr", "input", input)
+    check_tensor_arg("addr", "input", input)
     for n, t in (("vec1", vec1), ("vec2", vec2)):
-        tensor_arg("addr", n, t)
+        check_tensor_arg("addr", n, t)
         if t.ndim != 1:
             raise RuntimeError(f"addr: Expected 1-D argument {n}, but got {t.ndim}-D")
     d = result_dtype(input, vec1, vec2)
@@ -449,25 +449,25 @@ def _number_for(d, k):
 
 
 # ------------------------------------------------------------------ linear
-@op(ns="nn.functional", method=False, autocast="lower")
+@register_op(ns="nn.functional", method=False, autocast="lower")
 def linear(input, weight, bias=None):
     """input @ weight.T + bias over the last dim: (*, in), (out, in), (out,) -> (*, out)."""
     try:
         x, w = input._sizes, weight._sizes
     except AttributeError:
-        tensor_arg("linear", "input", input)
-        tensor_arg("linear", "weight", weight, 2)
+        check_tensor_arg("linear", "input", input)
+        check_tensor_arg("linear", "weight", weight, 2)
         raise
-    d, e = input._stype, weight._stype
+    d, e = input._np_dtype, weight._np_dtype
     if len(w) == 2 and x and (d is e or d == e) and x[-1] == w[1] and d.kind != "b":
         if bias is None:
             return linear_(input, weight)
-        tensor_arg("linear", "bias", bias, 3)
-        b, e = bias._sizes, bias._stype
+        check_tensor_arg("linear", "bias", bias, 3)
+        b, e = bias._sizes, bias._np_dtype
         if (e is d or e == d) and b == w[:1]:
             return linear_(input, weight, bias)
         if e != d:
-            raise RuntimeError(f"self and mat2 must have the same dtype, but got {title(e)} and {title(d)}")
+            raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type_name(e)} and {scalar_type_name(d)}")
         _check_expand(b, x[:-1] + w[:1])
         return add_(linear_(input, weight), bias)
     if not x or not w:
@@ -482,12 +482,12 @@ def linear(input, weight, bias=None):
     raise _no_product((math.prod(x[:-1]), x[-1]), w[::-1])
 
 
-@op(method=False, aliases="nn.functional.bilinear")
+@register_op(method=False, aliases="nn.functional.bilinear")
 def bilinear(input1, input2, weight, bias=None):
     """y[..., o] = sum over i, j of x1[..., i] * weight[o, i, j] * x2[..., j], plus bias."""
     given = {"input1": input1, "input2": input2, "weight": weight, **({} if bias is None else {"bias": bias})}
-    if any(x._stype != input1._stype for x in given.values()):
-        raise RuntimeError("All tensors must have the same dtype, got " + ", ".join(f"{k}: {cname(x)}" for k, x in given.items()))
+    if any(x._np_dtype != input1._np_dtype for x in given.values()):
+        raise RuntimeError("All tensors must have the same dtype, got " + ", ".join(f"{k}: {c_type_name(x)}" for k, x in given.items()))
     a, b, w = input1._sizes, input2._sizes, weight._sizes
     if len(a) != len(b):
         raise RuntimeError(f"bilinear(): input dimensions do not match: got {len(a)} and {len(b)}")
@@ -508,7 +508,7 @@ def bilinear(input1, input2, weight, bias=None):
 
 
 # ------------------------------------------------------------------ chains, kron, cross
-@op(method=False, name="chain_matmul")
+@register_op(method=False, name="chain_matmul")
 def chain_matmul(*matrices, out=None):
     """Product of matrices in the cheapest order."""
     if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)):
@@ -516,7 +516,7 @@ def chain_matmul(*matrices, out=None):
     if not matrices:
         raise RuntimeError("chain_matmul(): Expected one or more matrices")
     for i, m in enumerate(matrices):
-        tensor_arg("chain_matmul", "matrices", m, i + 1)
+        check_tensor_arg("chain_matmul", "matrices", m, i + 1)
         if m.ndim != 2:
             raise RuntimeError(f"Tensor dimension is {m.ndim}, expected 2 instead.")
     r = multiply_chain(matrices)
@@ -546,12 +546,12 @@ def multiply_chain(ms):
     return product(0, n - 1)
 
 
-@op(out=True)
+@register_op(out=True)
 def kron(input, other):
     """Kronecker product."""
-    tensor_arg("kron", "input", input)
-    tensor_arg("kron", "other", other, 2)
-    a, b = pair(input, other)
+    check_tensor_arg("kron", "input", input)
+    check_tensor_arg("kron", "other", other, 2)
+    a, b = promote_pair(input, other)
     n = max(a.ndim, b.ndim)
     sa = (1,) * (n - a.ndim) + a._sizes
     sb = (1,) * (n - b.ndim) + b._sizes
@@ -567,7 +567,7 @@ cross_ = primitive("linalg_cross", "a, b, *, dim", lambda c, g: cross_(conj(c.b)
 def cross_product(input, other, dim):
     """linalg.cross: the vector product along `dim`, which must have length 3; other dims broadcast.
     """
-    a, b = pair(input, other)
+    a, b = promote_pair(input, other)
     x, y = a._sizes, b._sizes
     n = max(len(x), len(y))
     if len(x) != len(y):
@@ -576,16 +576,16 @@ def cross_product(input, other, dim):
     if x[d] != 3 or y[d] != 3:
         raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {x[d]} and {y[d]}")
     _check_batch(x, y)
-    if a._stype.kind == "b":
+    if a._np_dtype.kind == "b":
         raise NotImplementedError(f"\"cross\" not implemented for 'Bool' on device {a.device}")
     return cross_(a, b, dim=d - n)
 
 
-@op(out="same")
+@register_op(out="same")
 def cross(input, other, dim=None):
     """Vector product along `dim` (default: the first dim of size 3)."""
-    tensor_arg("cross", "input", input)
-    tensor_arg("cross", "other", other, 2)
+    check_tensor_arg("cross", "input", input)
+    check_tensor_arg("cross", "other", other, 2)
     if dim is None:
         shape = input._sizes
         if 3 not in shape:
@@ -600,15 +600,15 @@ def cross(input, other, dim=None):
 _GROUPED = ("Float", "BFloat16", "Half")
 
 
-@op(method=False)
+@register_op(method=False)
 def _grouped_mm(input, mat2, offs=None, bias=None, out_dtype=None):
     """Products of groups of matrices: torch.nn.functional.grouped_mm."""
-    tensor_arg("_grouped_mm", "input", input)
-    tensor_arg("_grouped_mm", "mat2", mat2, 2)
-    a, b, d = input._sizes, mat2._sizes, input._stype
+    check_tensor_arg("_grouped_mm", "input", input)
+    check_tensor_arg("_grouped_mm", "mat2", mat2, 2)
+    a, b, d = input._sizes, mat2._sizes, input._np_dtype
     for name, x in (("mat_a", input), ("mat_b", mat2)):
-        if title(x._stype) not in _GROUPED:
-            raise RuntimeError(f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got {title(x._stype)}")
+        if scalar_type_name(x._np_dtype) not in _GROUPED:
+            raise RuntimeError(f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got {scalar_type_name(x._np_dtype)}")
     for name, size in (("mat_a", a), ("mat_b", b)):
         if len(size) not in (2, 3):
             raise RuntimeError(f"{name} has to be 2 or 3d")
@@ -620,7 +620,7 @@ def _grouped_mm(input, mat2, offs=None, bias=None, out_dtype=None):
         raise RuntimeError("Bias not supported yet")
     if out_dtype is not None and as_np(out_dtype) != d:
         raise RuntimeError("Grouped gemm output dtype must match `mat_a` dtype")
-    if d != mat2._stype:
+    if d != mat2._np_dtype:
         _product_dtypes(input, mat2)
     if offs is None:
         if a[0] != b[0]:
@@ -632,17 +632,17 @@ def _grouped_mm(input, mat2, offs=None, bias=None, out_dtype=None):
 def _of_groups(x, y, offs):
     """Implements `_grouped_mm` for checked operands, at least one of which stores its groups one
     after the other."""
-    tensor_arg("_grouped_mm", "offs", offs, 3)
+    check_tensor_arg("_grouped_mm", "offs", offs, 3)
     a, b = x._sizes, y._sizes
     if len(offs._sizes) != 1:
         raise RuntimeError("offs has to be 1D")
-    if offs._stype.name != "int32":
+    if offs._np_dtype.name != "int32":
         raise RuntimeError("Offsets have to be int32")
     groups = a[0] if len(a) == 3 else b[0] if len(b) == 3 else offs._sizes[0]
     if groups != offs._sizes[0]:
         raise RuntimeError("matrix batch sizes have to match")
     along = b[1] if len(a) == 3 else a[0] if len(b) == 3 else a[1]
-    ends = values(offs).tolist()
+    ends = to_host(offs).tolist()
     spans = list(zip([0] + ends[:-1], ends))
     for start, end in spans:
         if not start <= end <= along:
@@ -651,15 +651,15 @@ def _of_groups(x, y, offs):
                  y.select(0, g) if len(b) == 3 else y.narrow(1, s, e - s) if len(a) == 3 else y.narrow(0, s, e - s), ta=False, tb=False)
              for g, (s, e) in enumerate(spans)]
     if len(a) == len(b) == 2:
-        return TABLE["stack"].fn(parts, 0) if parts else new_full(x, size=(0, a[0], b[1]), value=0, stype=x._stype)
+        return OPS["stack"].fn(parts, 0) if parts else new_full(x, size=(0, a[0], b[1]), value=0, np_dtype=x._np_dtype)
     # Rows and columns after the last group belong to none and become zeros.
     rest = along - (ends[-1] if ends else 0)
     if rest:
-        parts.append(new_full(x, size=(rest, b[-1]) if len(b) == 3 else (a[1], rest), value=0, stype=x._stype))
-    return TABLE["cat"].fn(parts, 0 if len(b) == 3 else 1)
+        parts.append(new_full(x, size=(rest, b[-1]) if len(b) == 3 else (a[1], rest), value=0, np_dtype=x._np_dtype))
+    return OPS["cat"].fn(parts, 0 if len(b) == 3 else 1)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
     """Products of groups of float32, bfloat16 or float16 matrices.
 
@@ -672,17 +672,17 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
     return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
 
 
-@op(method=False, out="same")
+@register_op(method=False, out="same")
 def _int_mm(input, mat2):
     """Product of two int8 matrices, computed in int32."""
-    tensor_arg("_int_mm", "input", input)
-    tensor_arg("_int_mm", "mat2", mat2, 2)
+    check_tensor_arg("_int_mm", "input", input)
+    check_tensor_arg("_int_mm", "mat2", mat2, 2)
     a, b = input._sizes, mat2._sizes
     if len(a) != 2 or len(b) != 2:
         raise RuntimeError(f"Expected {'self' if len(a) != 2 else 'mat2'} to be of dimension 2 but got {len(a) if len(a) != 2 else len(b)}")
     for name, x in (("self", input), ("mat2", mat2)):
-        if x._stype.name != "int8":
-            raise RuntimeError(f"Expected {name} dtype to be of type int8 but got {cname(x)}")
+        if x._np_dtype.name != "int8":
+            raise RuntimeError(f"Expected {name} dtype to be of type int8 but got {c_type_name(x)}")
     if a[1] != b[0]:
         raise RuntimeError(f"self.size(1) needs to match mat2.size(0) but got {a[1]} and {b[0]}")
     return mm_(to(input, I32), to(mat2, I32), ta=False, tb=False)

@@ -9,10 +9,10 @@ that only the torch namespace has in `mindtorch/ops/linalg/_legacy.py`.
 from mindtorch.backend.errors import LinAlgError, singular_inverse, singular_system  # noqa: F401
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import TYPES
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.ops._checks import need_tensor
-from mindtorch.ops._operands import number
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.ops._checks import check_tensor
+from mindtorch.ops._operands import scalar
 from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, hm, like, mh, mm, need_floating, need_kernel, need_matrix,
                                           need_square, partial, row, square_floating, type_name)
 from mindtorch.ops.elementwise._logic import where
@@ -30,21 +30,21 @@ inv_ = primitive("linalg_inv", "a", lambda c, g: _inv_grad(g, c.out), node="Lina
 inv_ex_ = primitive("linalg_inv_ex", "a", lambda c, g: _inv_grad(g[0], c.out0), nondiff=(1,))
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def inv(A):
     """Inverse of square matrices (*, n, n); raises LinAlgError if one is singular."""
     square_floating("linalg_inv", "linalg.inv", A)
     return inv_(A)
 
 
-@op(out=True, autocast="float32")
+@register_op(out=True, autocast="float32")
 def inverse(input):
     """Inverse of square matrices (*, n, n); raises LinAlgError if one is singular."""
     square_floating("inverse", "linalg.inv", input, "input")
     return inv_(input)
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def inv_ex(A, *, check_errors=False):
     """Returns (inverse, info); info k > 0 means that the k-th pivot is zero, for which
     `check_errors` raises LinAlgError."""
@@ -78,13 +78,13 @@ solve_ex_ = primitive("linalg_solve_ex", "a, b, *, left, vector",
 
 def _check_system(name, A, B, left):
     """Checks the arguments of solve and solve_ex. True if B is a vector (or a batch of them)."""
-    need_tensor(name, A, "A")
-    need_tensor(name, B, "B", 2)
+    check_tensor(name, A, "A")
+    check_tensor(name, B, "B", 2)
     a, b = A._sizes, B._sizes
     f = "linalg.solve"
     need_floating(f, A)
     need_square(f, A)
-    if A._stype != B._stype:
+    if A._np_dtype != B._np_dtype:
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(A)} and B of "
                            f"type {type_name(B)} instead")
     need_kernel("lu_cpu", A)
@@ -103,14 +103,14 @@ def _check_sizes(f, a, b, left):
                            f"({n}x{n} and {b[-2]}x{b[-1]})")
 
 
-@op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32")
 def solve(A, B, *, left=True):
     """Returns X with A X = B (left=False: X A = B), for A (*, n, n) and B (*, n, k) or vectors (*,
     n). Raises LinAlgError if A is singular."""
     return solve_(A, B, vector=_check_system("linalg_solve", A, B, left), left=left)
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def solve_ex(A, B, *, left=True, check_errors=False):
     """Returns (result, info) of solve; info k > 0 means that the k-th pivot is zero, for which
     `check_errors` raises LinAlgError."""
@@ -144,19 +144,19 @@ triangular_ = primitive("linalg_solve_triangular", "a, b, *, upper, left, unit, 
     g, c.a, c.out, c.needs, c.upper, c.left, c.unit, c.adjoint))
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     """Returns X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n). A zero
     pivot gives inf or NaN."""
-    need_tensor("linalg_solve_triangular", input)
-    need_tensor("linalg_solve_triangular", B, "B", 2)
+    check_tensor("linalg_solve_triangular", input)
+    check_tensor("linalg_solve_triangular", B, "B", 2)
     f = "linalg.solve_triangular"
     need_square(f, input)
     need_matrix(f, B, "B")
     _check_sizes(f, input._sizes, B._sizes, left)
     broadcast_batches(B._sizes[:-2], input._sizes[:-2])
     need_kernel("triangular_solve_cpu", input)
-    if B._stype != input._stype:
+    if B._np_dtype != input._np_dtype:
         # PyTorch does not check this and misreads the memory of an operand with another dtype.
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(input)} and "
                            f"B of type {type_name(B)} instead")
@@ -179,14 +179,14 @@ _adjugate = primitive("linalg_adjugate", "a")
 det_ = primitive("linalg_det", "a", lambda c, g: _adjoint_of_adjugate(g, c.a))
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def det(A):
     """Determinants of square matrices (*, n, n)."""
     square_floating("linalg_det", "linalg.det", A, kernel="lu_cpu")
     return det_(A)
 
 
-@op(name="det")
+@register_op(name="det")
 def torch_det(input):
     """Determinants of square matrices (*, n, n)."""
     square_floating("det", "linalg.det", input, "input", kernel="lu_cpu")
@@ -197,7 +197,7 @@ def _slogdet_grad(g, a, sign):
     """The gradient of log|det| is A^-H. The phase of the sign adds its imaginary part (a real sign
     is constant)."""
     gs, gl = g
-    if a._stype.kind == "c":
+    if a._np_dtype.kind == "c":
         gl = None if gl is None else like(gl, a)
         if gs is not None:
             w = mul_(gs, conj(sign))
@@ -211,7 +211,7 @@ def _slogdet_grad(g, a, sign):
 slogdet_ = partial(primitive("linalg_slogdet", "a", lambda c, g: _slogdet_grad(g, c.a, c.out0)))
 
 
-@op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same")
 def slogdet(A):
     """Returns (sign, logarithm of the absolute value) of determinants; a complex sign is the
     determinant's phase."""
@@ -219,7 +219,7 @@ def slogdet(A):
     return TYPES["linalg_slogdet"](*slogdet_(A))
 
 
-@op(name="slogdet", out=True)
+@register_op(name="slogdet", out=True)
 def torch_slogdet(input):
     """Returns (sign, logarithm of the absolute value) of determinants; a complex sign is the
     determinant's phase."""
@@ -227,19 +227,19 @@ def torch_slogdet(input):
     return TYPES["slogdet"](*slogdet_(input))
 
 
-@op
+@register_op
 def logdet(input):
     """Logarithms of determinants; nan where a real determinant is negative."""
     square_floating("logdet", "logdet", input, "input")
     sign, logabs = slogdet_(input)
-    if input._stype.kind == "c":
+    if input._np_dtype.kind == "c":
         return add_(like(logabs, sign), sign.log())
-    return where(eq_(sign, number(-1, sign)), float("nan"), logabs)
+    return where(eq_(sign, scalar(-1, sign)), float("nan"), logabs)
 
 
 def need_pair_dtype(b, a):
     """Raises RuntimeError unless the right-hand side and the matrix have the same dtype."""
-    if a._stype != b._stype:
+    if a._np_dtype != b._np_dtype:
         raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {type_name(b)} and A of type "
                            f"{type_name(a)} instead.")
 

@@ -3,15 +3,15 @@ import math
 
 from mindtorch.core.dtypes import F32, I32, I64, U8
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
-from mindtorch.ops._operands import no_derivative, number
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import to_host
+from mindtorch.ops._operands import no_derivative, scalar
 from mindtorch.ops.basic import cast, eq_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.linalg.matmul import linear
-from mindtorch.ops.nn._fused import again_wide, reduced, reduction_of, tensor_arg, title
+from mindtorch.ops.nn._fused import again_wide, reduced, reduction_of, check_tensor_arg, scalar_type_name
 from mindtorch.ops.nn.activation import log_softmax_
 from mindtorch.ops.reduction.reduce import sum_all
 
@@ -23,7 +23,7 @@ def _nll_back(c, g):
 
 #: (loss, sample weights). The weights are 0 for ignored samples, and None if all are 1.
 nll_ = primitive("nll_loss", "x, target, weight=None, *, reduction, ignore_index", lambda c, g: nll_grad_(
-    g, c.target, c.out1, reduction=c.reduction, ignore_index=c.ignore_index, size=c.shapes[0]), None, None, held=(1,))
+    g, c.target, c.out1, reduction=c.reduction, ignore_index=c.ignore_index, size=c.shapes[0]), None, None, residuals=(1,))
 #: The same loss, computed from the sample weights that `nll_` returned.
 _nll_of_samples = primitive("nll_of_samples", "x, target, w=None, *, reduction, ignore_index", _nll_back, None, None, node="NllLossBackward0")
 nll_grad_ = primitive("nll_loss_backward", "g, target, w=None, *, reduction, ignore_index, size", lambda c, g: _nll_of_samples(
@@ -36,27 +36,27 @@ _sample_weights = primitive("sample_weights", "x, target, weight=None, *, ignore
 def _checked(x, target, weight):
     """Returns targets as int64. RuntimeError if a dtype or the number of weights does not match
     input (N, C, *)."""
-    if target._stype != I64:
+    if target._np_dtype != I64:
         # Labels in MindSpore's datasets and tensors are int32, so external int32 tensors are
         # accepted. PyTorch's labels are int64, and int32 is an error there.
-        if target._stype != U8 and not (target._foreign and target._stype == I32):
-            raise RuntimeError(f"expected target dtype to be Long or Byte, but got {title(target)}")
+        if target._np_dtype != U8 and not (target._foreign and target._np_dtype == I32):
+            raise RuntimeError(f"expected target dtype to be Long or Byte, but got {scalar_type_name(target)}")
         target = cast(target, I64)
     if weight is not None:
         count = x._sizes[1]
         if weight._sizes != (count,):
             raise RuntimeError(f"weight tensor should be defined either for all {count} classes or no classes but got "
                                f"weight tensor of shape: {list(weight._sizes)}")
-        if weight._stype != x._stype:
-            raise RuntimeError(f"expected scalar type {title(x)} but found {title(weight)}")
+        if weight._np_dtype != x._np_dtype:
+            raise RuntimeError(f"expected scalar type {scalar_type_name(x)} but found {scalar_type_name(weight)}")
     return target
 
 
 def _nll(input, target, weight, ignore_index, reduction):
-    tensor_arg("nll_loss_nd", "input", input)
-    tensor_arg("nll_loss_nd", "target", target, 2)
+    check_tensor_arg("nll_loss_nd", "input", input)
+    check_tensor_arg("nll_loss_nd", "target", target, 2)
     shape, t = input._sizes, target._sizes
-    if len(shape) == 2 and len(t) == 1 and shape[0] == t[0] and input._stype.kind in "fV":
+    if len(shape) == 2 and len(t) == 1 and shape[0] == t[0] and input._np_dtype.kind in "fV":
         return nll_(input, _checked(input, target, weight), weight, reduction=reduction, ignore_index=ignore_index)[0]
     if not shape:
         raise ValueError("Expected 1 or more dimensions (got 0)")
@@ -66,8 +66,8 @@ def _nll(input, target, weight, ignore_index, reduction):
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if len(shape) > 2 and t != shape[:1] + shape[2:]:
         raise RuntimeError(f"Expected target size {list(shape[:1] + shape[2:])}, got {list(t)}")
-    if input._stype.kind not in "fV":
-        raise NotImplementedError(f"\"nll_loss_out_frame\" not implemented for '{title(input)}' on device {input.device}")
+    if input._np_dtype.kind not in "fV":
+        raise NotImplementedError(f"\"nll_loss_out_frame\" not implemented for '{scalar_type_name(input)}' on device {input.device}")
     single = len(shape) == 1
     if single:
         if target._numel != 1:
@@ -77,7 +77,7 @@ def _nll(input, target, weight, ignore_index, reduction):
     return y.reshape([]) if single and reduction == "none" and not t else y
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """Computes the negative log likelihood loss of log probabilities (N, C, *) with class indices
     (N, *)."""
@@ -91,7 +91,7 @@ _ce_backward = primitive("cross_entropy_backward", "g, target, weight=None, e, s
 def _ce_rule(c, g):
     if mode.on:
         w = c.out3
-        if w is None and c.x._h is not None:
+        if w is None and c.x._handle is not None:
             # Device kernels may omit the sample weights.
             w, = _sample_weights(c.x, c.target, c.weight, ignore_index=c.ignore_index)
 
@@ -104,7 +104,7 @@ def _ce_rule(c, g):
 
 #: (loss, exponentials of the shifted logits, their sums, sample weights as in `nll_`)
 ce_ = primitive("cross_entropy_loss", "x, target, weight=None, *, ignore_index, smoothing, reduction", _ce_rule, None, None,
-                raw=True, held=(1, 2, 3), node="NllLossBackward0")
+                raw=True, residuals=(1, 2, 3), node="NllLossBackward0")
 
 
 def _cross_entropy_of_logs(logs, target, weight, w, ignore_index, smoothing, reduction):
@@ -116,11 +116,11 @@ def _cross_entropy_of_logs(logs, target, weight, w, ignore_index, smoothing, red
     hard = _nll_of_samples(logs, target, w, reduction=reduction, ignore_index=ignore_index)
     if not smoothing:
         return hard
-    d = logs._stype
+    d = logs._np_dtype
     weights = logs if weight is None else logs * cast(weight, d).reshape([1, -1] + [1] * (logs.ndim - 2))
     soft = -weights.sum(1)
     if w is not None:
-        soft = soft.masked_fill(eq_(target, number(ignore_index, target)), 0)
+        soft = soft.masked_fill(eq_(target, scalar(ignore_index, target)), 0)
     if reduction != "none":
         soft = soft.sum()
         if reduction == "mean":
@@ -132,18 +132,18 @@ def _over_total(x, target, w):
     """Divides x by the sum of the sample weights. The result is NaN where the sum is zero."""
     if w is None:
         return x / (target._numel or math.nan)
-    total = sum_all(cast(w, F32) if w._stype.itemsize == 2 else w)
-    total = total.masked_fill(eq_(total, number(0, total)), math.nan)
-    return cast(div_(cast(x, total._stype), total), x._stype)
+    total = sum_all(cast(w, F32) if w._np_dtype.itemsize == 2 else w)
+    total = total.masked_fill(eq_(total, scalar(0, total)), math.nan)
+    return cast(div_(cast(x, total._np_dtype), total), x._np_dtype)
 
 
 def _by_class(input, target, weight, ignore_index, smoothing, reduction):
     shape, t = input._sizes, target._sizes
     n = len(shape)
     if not n:
-        raise RuntimeError(f"Expected floating point type for target with class probabilities, got {title(target)}")
-    if input._stype.kind not in "fV":
-        raise NotImplementedError(f"\"log_softmax_lastdim_kernel_impl\" not implemented for '{title(input)}' on device {input.device}")
+        raise RuntimeError(f"Expected floating point type for target with class probabilities, got {scalar_type_name(target)}")
+    if input._np_dtype.kind not in "fV":
+        raise NotImplementedError(f"\"log_softmax_lastdim_kernel_impl\" not implemented for '{scalar_type_name(input)}' on device {input.device}")
     if n != 2 or len(t) != 1 or t[0] != shape[0] or not input._numel:
         if n == 1:
             if target._numel != 1:
@@ -187,27 +187,27 @@ def _by_probability(input, target, weight, smoothing, reduction):
     return s
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
                   label_smoothing=0.0):
     """Computes the cross entropy of logits (N, C, *) with class indices (N, *) or with class
     probabilities of input's shape."""
-    tensor_arg("cross_entropy_loss", "input", input)
-    tensor_arg("cross_entropy_loss", "target", target, 2)
+    check_tensor_arg("cross_entropy_loss", "input", input)
+    check_tensor_arg("cross_entropy_loss", "target", target, 2)
     if reduction != "mean" or size_average is not None or reduce is not None:
         reduction = reduction_of(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
     if target._sizes == input._sizes:
-        if target._stype.kind not in "fV":
-            raise RuntimeError(f"Expected floating point type for target with class probabilities, got {title(target)}")
+        if target._np_dtype.kind not in "fV":
+            raise RuntimeError(f"Expected floating point type for target with class probabilities, got {scalar_type_name(target)}")
         if ignore_index >= 0:
             raise RuntimeError("ignore_index is not supported for floating point target")
         return _by_probability(input, target, weight, label_smoothing, reduction)
     return _by_class(input, target, weight, ignore_index, label_smoothing, reduction)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None,
                          label_smoothing=0.0, options=None):
     """Computes cross_entropy(linear(input, linear_weight, linear_bias), target).
@@ -215,8 +215,8 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     A linear_weight of shape (C, *, in) produces logits (N, C, *). `options` controls chunking,
     which only affects memory use; it is ignored here.
     """
-    tensor_arg("linear_cross_entropy", "input", input)
-    tensor_arg("linear_cross_entropy", "linear_weight", linear_weight, 2)
+    check_tensor_arg("linear_cross_entropy", "input", input)
+    check_tensor_arg("linear_cross_entropy", "linear_weight", linear_weight, 2)
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
     if linear_weight.ndim < 2:
@@ -254,25 +254,25 @@ def _ctc_rule(c, g):
 
 
 #: (loss of each sample, log_alpha, labels as (N, S), divisor of each loss for reduction="mean")
-ctc_ = primitive("ctc_loss", "lp, targets, *, input_lengths, target_lengths, blank, zero_infinity", _ctc_rule, None, nondiff=(3,), held=(1, 2),
+ctc_ = primitive("ctc_loss", "lp, targets, *, input_lengths, target_lengths, blank, zero_infinity", _ctc_rule, None, nondiff=(3,), residuals=(1, 2),
                  node="CtcLossBackward0")
 
 
 def _lengths(x, what):
     """Returns lengths as a tuple of ints. Tensors are read on the host because the number of steps
     depends on them."""
-    if x.__class__ is Tensor or taken(x):
-        if x._stype.kind not in "iu":
+    if x.__class__ is Tensor or is_tensor(x):
+        if x._np_dtype.kind not in "iu":
             raise RuntimeError(f"{what} must be integral")
-        return tuple(values(x).reshape(-1).tolist())
+        return tuple(to_host(x).reshape(-1).tolist())
     return tuple([int(i) for i in (x if isinstance(x, (list, tuple)) else [x])])
 
 
 def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):
-    tensor_arg("ctc_loss", "log_probs", log_probs)
-    tensor_arg("ctc_loss", "targets", targets, 2)
-    if log_probs._stype.kind not in "fV" or log_probs._stype.itemsize == 2:
-        raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{title(log_probs)}' on device {log_probs.device}")
+    check_tensor_arg("ctc_loss", "log_probs", log_probs)
+    check_tensor_arg("ctc_loss", "targets", targets, 2)
+    if log_probs._np_dtype.kind not in "fV" or log_probs._np_dtype.itemsize == 2:
+        raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{scalar_type_name(log_probs)}' on device {log_probs.device}")
     single = log_probs.ndim == 2
     if single:
         log_probs = log_probs.unsqueeze(1)
@@ -304,14 +304,14 @@ def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, ze
     return reduced(losses, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """Computes the connectionist temporal classification loss of log probabilities (T, N, C) or (T,
     C)."""
     return _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction_of(reduction), zero_infinity)
 
 
-@op(method=False, name="ctc_loss")
+@register_op(method=False, name="ctc_loss")
 def _torch_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1, zero_infinity=False):
     """Like nn.functional.ctc_loss, with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction_of(reduction), zero_infinity)

@@ -1,27 +1,27 @@
 """Helpers shared by the nn ops: gradients of fused kernels, `inplace=` flags, reductions, argument
 checks."""
-from mindtorch.core import alias, engine
+from mindtorch.core import inplace as alias, engine
 from mindtorch.core.dtypes import F32, LOW
-from mindtorch.core.foreign import type_name
+from mindtorch.core.error_messages import type_name
 from mindtorch.core.grad_mode import enable_grad, mode
-from mindtorch.core.table import any_grad
-from mindtorch.core.tape import sequence, primitive
-from mindtorch.core.tensor import Tensor, Const, taken
-from mindtorch.core.values import values
+from mindtorch.core.op_registry import any_grad
+from mindtorch.core.primitives import sequence, primitive
+from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.core.sync import to_host
 from mindtorch.ops.basic import cast, mul_, new_full
-from mindtorch.ops.indexing._region import pick_alias
+from mindtorch.ops.indexing._basic_index import pick_alias
 
 
 def _stand_in(x):
     """Returns (tensor equal to x, its autograd node, that node's edges). The node has no edges
     until the caller restores them."""
     t = pick_alias(x, key=...)
-    n = t._gnode
-    edges, n.edges = n.edges, [None]
+    n = t._grad_fn_
+    edges, n._next_edges = n._next_edges, [None]
     return t, n, edges
 
 
-def again(compose, inputs, gs):
+def composite_backward(compose, inputs, gs):
     """Returns the gradients of `compose(*inputs)` as differentiable tensors. `compose` consists of
     differentiable ops.
 
@@ -32,7 +32,7 @@ def again(compose, inputs, gs):
     with enable_grad():
         stands, nodes, given = [], [], []
         for x in inputs:
-            if x is not None and x._rg:
+            if x is not None and x._requires_grad_:
                 t, n, edges = _stand_in(x)
                 stands.append(t)
                 nodes.append((n, edges))
@@ -40,14 +40,14 @@ def again(compose, inputs, gs):
             else:
                 given.append(x)
         outs = compose(*given)
-        if outs.__class__ is Tensor or taken(outs):
+        if outs.__class__ is Tensor or is_tensor(outs):
             outs, gs = (outs,), (gs,)
-        roots = [(o, g) for o, g in zip(outs, gs) if o is not None and g is not None and o._rg]
+        roots = [(o, g) for o, g in zip(outs, gs) if o is not None and g is not None and o._requires_grad_]
         found = engine.run_backward([o for o, _ in roots], [g for _, g in roots], True, True, stands, True)
         for n, edges in nodes:
-            n.edges = edges
+            n._next_edges = edges
     found = iter(found)
-    return tuple(next(found) if x is not None and x._rg else None for x in inputs)
+    return tuple(next(found) if x is not None and x._requires_grad_ else None for x in inputs)
 
 
 def again_wide(compose, inputs, gs):
@@ -57,34 +57,34 @@ def again_wide(compose, inputs, gs):
     of the kernel. Rounding after each op produces gradients that differ from the kernel's, and
     intermediate sums and powers overflow to infinity where the gradient is finite.
     """
-    if not any([x is not None and x._stype in LOW for x in inputs]):
-        return again(compose, inputs, gs)
-    kinds = [None if g is None else g._stype for g in (gs if gs.__class__ in (tuple, list) else (gs,))]
+    if not any([x is not None and x._np_dtype in LOW for x in inputs]):
+        return composite_backward(compose, inputs, gs)
+    kinds = [None if g is None else g._np_dtype for g in (gs if gs.__class__ in (tuple, list) else (gs,))]
 
     def wide(*given):
-        outs = compose(*[cast(x, F32) if x is not None and x._stype in LOW else x for x in given])
-        if outs.__class__ is Tensor or taken(outs):
+        outs = compose(*[cast(x, F32) if x is not None and x._np_dtype in LOW else x for x in given])
+        if outs.__class__ is Tensor or is_tensor(outs):
             return cast(outs, kinds[0])
         return tuple([o if o is None or k is None else cast(o, k) for o, k in zip(outs, kinds)])
-    return again(wide, inputs, gs)
+    return composite_backward(wide, inputs, gs)
 
 
 def inplace(x, fn, *args):
     """Overwrites `x` with fn(x, *args). Implements `inplace=True`."""
-    grad = mode.on and (x._rg or any_grad(args))
+    grad = mode.on and (x._requires_grad_ or any_grad(args))
     alias.check_inplace(x, grad)
     since = next(sequence) if grad else 0
     return alias.assign(x, alias.computed(x, fn, *args), since, args)
 
 
 # ------------------------------------------------------------------ arguments
-def tensor_arg(name, arg, x, position=1):
+def check_tensor_arg(name, arg, x, position=1):
     """Raises TypeError with PyTorch's message unless x is a tensor."""
-    if not (x.__class__ is Tensor or taken(x)):
+    if not (x.__class__ is Tensor or is_tensor(x)):
         raise TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(x)}")
 
 
-def numbers(x, n, name, what="kernel_size"):
+def expand_param(x, n, name, what="kernel_size"):
     """Returns an int or a sequence of ints as a tuple of n ints. A single int is repeated n times.
     """
     if x.__class__ is int:
@@ -95,7 +95,7 @@ def numbers(x, n, name, what="kernel_size"):
                 return tuple([_int(i, name, what) for i in x])
         return x
     try:
-        x = tuple(x) if not (x.__class__ is Tensor or taken(x)) else tuple(values(x).reshape(-1).tolist())
+        x = tuple(x) if not (x.__class__ is Tensor or is_tensor(x)) else tuple(to_host(x).reshape(-1).tolist())
     except TypeError:
         return (_int(x, name, what),) * n
     if len(x) == 1:
@@ -110,8 +110,8 @@ def _int(x, name, what):
     try:
         return x.__index__()
     except (AttributeError, TypeError):
-        if (x.__class__ is Tensor or taken(x)) and x._numel == 1 and x._stype.kind in "iub":
-            return int(values(x).reshape(()))
+        if (x.__class__ is Tensor or is_tensor(x)) and x._numel == 1 and x._np_dtype.kind in "iub":
+            return int(to_host(x).reshape(()))
         raise TypeError(f"{name}(): argument '{what}' must be tuple of ints, not {type(x).__name__}") from None
 
 
@@ -131,33 +131,33 @@ _CNAMES = {"float32": "float", "float64": "double", "int64": "long long", "int32
            "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
 
 
-def title(x):
+def scalar_type_name(x):
     """Returns PyTorch's C++ scalar type name of a tensor's dtype ("Long")."""
-    d = getattr(x, "_stype", x)
+    d = getattr(x, "_np_dtype", x)
     d = getattr(d, "dtype", d)
     return _TITLES.get(d.name, d.name)
 
 
-def cname(x):
+def c_type_name(x):
     """Returns PyTorch's C type name of a tensor's dtype ("float")."""
-    return _CNAMES.get(x._stype.name, x._stype.name)
+    return _CNAMES.get(x._np_dtype.name, x._np_dtype.name)
 
 
-def need_float(name, x, complex_ok=False):
+def check_floating(name, x, complex_ok=False):
     """Raises NotImplementedError unless x is floating point (or complex, if `complex_ok`)."""
-    k = x._stype.kind
+    k = x._np_dtype.kind
     if k not in "fV" and not (complex_ok and k == "c"):
-        raise NotImplementedError(f"\"{name}\" not implemented for '{title(x)}' on device {x.device}")
+        raise NotImplementedError(f"\"{name}\" not implemented for '{scalar_type_name(x)}' on device {x.device}")
 
 
 def same_dtype(name, **tensors):
     """Raises RuntimeError if the given tensors differ in dtype. Used by convolutions and similar
     ops."""
     items = [(k, t) for k, t in tensors.items() if t is not None]
-    first = items[0][1]._stype
+    first = items[0][1]._np_dtype
     for k, t in items[1:]:
-        if t._stype != first:
-            raise RuntimeError(f"Input type ({cname(items[0][1])}) and {k} type ({cname(t)}) should be the same")
+        if t._np_dtype != first:
+            raise RuntimeError(f"Input type ({c_type_name(items[0][1])}) and {k} type ({c_type_name(t)}) should be the same")
 
 
 # ------------------------------------------------------------------ reductions of losses
@@ -194,9 +194,9 @@ def reduced(x, reduction):
 
 def full_like(x, value):
     """Returns a tensor of x's shape and dtype, filled with `value`."""
-    return new_full(x, size=x._sizes, value=value, stype=x._stype)
+    return new_full(x, size=x._sizes, value=value, np_dtype=x._np_dtype)
 
 
 def times(g, k):
     """Returns g * k for a Python scalar k."""
-    return mul_(g, Const(k, F32 if g._stype.itemsize == 2 else g._stype))
+    return mul_(g, ScalarOperand(k, F32 if g._np_dtype.itemsize == 2 else g._np_dtype))

@@ -5,8 +5,8 @@ Used only while saved-tensor hooks are active (`mindtorch/core/saves.py`).
 import math
 
 from mindtorch.core.dtypes import F32
-from mindtorch.core.saves import tells
-from mindtorch.core.tape import PRIMITIVES
+from mindtorch.core.saves import declare_saved
+from mindtorch.core.primitives import PRIMITIVES
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.nn import _class_loss, attention, dropout, norm, pooling, rnn
 from mindtorch.ops.nn.activation import log_softmax_
@@ -15,7 +15,7 @@ from mindtorch.ops.nn.activation import log_softmax_
 # ------------------------------------------------------------------ dropout: the mask as a factor of the input
 def _noise(name):
     def after(c):
-        one = new_full(c.x, size=c.out1._sizes, value=1, stype=c.x._stype)
+        one = new_full(c.x, size=c.out1._sizes, value=1, np_dtype=c.x._np_dtype)
         return [("other", dropout.masked_scale(one, c.out1, scale=getattr(c, name)))]
     return after
 
@@ -25,7 +25,7 @@ def _by_noise(c, g):
 
 
 for _p, _name in ((dropout.drop_, "scale"), (dropout.alpha_, "a")):
-    tells(_p, after=_noise(_name), rule=_by_noise)
+    declare_saved(_p, after=_noise(_name), rule=_by_noise)
 
 
 # ------------------------------------------------------------------ pooling: the input and the indices of the maxima
@@ -48,15 +48,15 @@ def _places(dims):
 
 
 for _n, _p in pooling._max_pool.items():
-    tells(_p, **_places(_n))
+    declare_saved(_p, **_places(_n))
     for _name in ("avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "fractional_max_pool"):
         if f"{_name}{_n}d" in PRIMITIVES:
-            tells(PRIMITIVES[f"{_name}{_n}d"], ("x", *_flat(_n)))
+            declare_saved(PRIMITIVES[f"{_name}{_n}d"], ("x", *_flat(_n)))
 
 
 # ------------------------------------------------------------------ norms: the statistics
 def _wide(x):
-    return cast(x, F32) if x._stype.itemsize == 2 else x
+    return cast(x, F32) if x._np_dtype.itemsize == 2 else x
 
 
 def _statistics(x, eps):
@@ -85,7 +85,7 @@ def _of_channels(c):
 
 
 def _nothing(c):
-    none = new_full(c.x, size=(0,), value=0, stype=c.x._stype)
+    none = new_full(c.x, size=(0,), value=0, np_dtype=c.x._np_dtype)
     return [("result1", none), ("result2", none)]
 
 
@@ -105,12 +105,12 @@ def _of_instances(c):
     return [(k, t.reshape(-1)) for k, t in _of_groups(c)]
 
 
-tells(norm.ln_, "b", "x", "w", after=_of_rows)
-tells(norm.gn_, "x", "w", after=_of_groups)
-tells(norm._instance_norm_, ahead=_instances, after=_of_instances)
-tells(norm.bn_train, "x", "w", after=_of_channels)
-tells(norm._bn_moving, "x", "w", "running_mean", "running_var", after=_of_channels, again=norm.bn_train)
-tells(norm.bn_eval, "x", "w", "mean", "var", after=_nothing)
+declare_saved(norm.ln_, "b", "x", "w", after=_of_rows)
+declare_saved(norm.gn_, "x", "w", after=_of_groups)
+declare_saved(norm._instance_norm_, ahead=_instances, after=_of_instances)
+declare_saved(norm.bn_train, "x", "w", after=_of_channels)
+declare_saved(norm._bn_moving, "x", "w", "running_mean", "running_var", after=_of_channels, again=norm.bn_train)
+declare_saved(norm.bn_eval, "x", "w", "mean", "var", after=_nothing)
 
 
 def _root(c):
@@ -119,10 +119,10 @@ def _root(c):
     x = _wide(c.x.detach())
     r = c.out1.reshape(lead)
     saved = [("root", r), ("factor", r), ("scaled", x)]
-    return saved if c.w is None else [*saved, "w", ("normalized", cast(x * r, c.x._stype))]
+    return saved if c.w is None else [*saved, "w", ("normalized", cast(x * r, c.x._np_dtype))]
 
 
-tells(norm.rms_, "x", after=_root)
+declare_saved(norm.rms_, "x", after=_root)
 
 
 # ------------------------------------------------------------------ attention
@@ -135,17 +135,17 @@ def _attended(c):
     if not _flash(c):
         return [("k", lambda t: t.mT, lambda t: t.mT), "q"]
     bias = c.bias
-    if bias is None or bias._stype.kind != "b":
+    if bias is None or bias._np_dtype.kind != "b":
         return ["bias", "q", "k", "v"]
-    return [("bias", lambda m: attention._added(m, c.q._stype), lambda m: m.ne(-math.inf)), "q", "k", "v"]
+    return [("bias", lambda m: attention._added(m, c.q._np_dtype), lambda m: m.ne(-math.inf)), "q", "k", "v"]
 
 
 def _weights(c):
     s = _wide(c.q.detach()) @ _wide(c.k.detach()).mT * c.scale
     if c.bias is not None:
-        s = s + attention._added(c.bias, s._stype)
+        s = s + attention._added(c.bias, s._np_dtype)
     if c.causal:
-        s = s + new_full(s, size=s._sizes[-2:], value=-math.inf, stype=s._stype).triu(1)
+        s = s + new_full(s, size=s._sizes[-2:], value=-math.inf, np_dtype=s._np_dtype).triu(1)
     return s
 
 
@@ -154,10 +154,10 @@ def _rows(c):
         return [("logsumexp", _weights(c).logsumexp(-1)), ("output", c.out0)]
     p = c.out1
     if p is None:
-        p = cast(_weights(c).softmax(-1), c.q._stype)
+        p = cast(_weights(c).softmax(-1), c.q._np_dtype)
     if c.out2 is None:
         return [("out1", p), "v", ("weights", p)]
-    noise = dropout.masked_scale(new_full(p, size=p._sizes, value=1, stype=p._stype), c.out2, scale=1 / c.keep)
+    noise = dropout.masked_scale(new_full(p, size=p._sizes, value=1, np_dtype=p._np_dtype), c.out2, scale=1 / c.keep)
     return [("out1", p), ("noise", noise), "v", ("weights", p * noise)]
 
 
@@ -168,21 +168,21 @@ def _stays(values, node):
         values["out2"] = None
 
 
-tells(attention.attention_, ahead=_attended, after=_rows, restored=_stays)
+declare_saved(attention.attention_, ahead=_attended, after=_rows, restored=_stays)
 
 
 # ------------------------------------------------------------------ losses
 def _total(c):
     counted = c.target.ne(c.ignore_index)
-    one = new_full(c.x, size=(), value=1, stype=c.x._stype)
+    one = new_full(c.x, size=(), value=1, np_dtype=c.x._np_dtype)
     if c.reduction == "none":
         return one * 0
     if c.weight is None:
-        return cast(counted.sum(), c.x._stype)
+        return cast(counted.sum(), c.x._np_dtype)
     return (c.weight.detach()[c.target.masked_fill(~counted, 0)] * counted).sum()
 
 
-tells(_class_loss.nll_, "x", "target", "weight", after=lambda c: [("total_weight", _total(c))])
+declare_saved(_class_loss.nll_, "x", "target", "weight", after=lambda c: [("total_weight", _total(c))])
 
 
 def _of_logs(c):
@@ -192,13 +192,13 @@ def _of_logs(c):
     return [("x", lambda x: logs, lambda x: x), ("logs", logs), "target", "weight", ("total_weight", _total(c))]
 
 
-tells(_class_loss.ce_, after=_of_logs)
+declare_saved(_class_loss.ce_, after=_of_logs)
 
 
 # ------------------------------------------------------------------ recurrent layers
-tells(rnn.lstm_layer, "h0", "c0", "x", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr",
-      after=lambda c: [("y", c.out0), ("hn", c.out1), ("cn", c.out2), *([] if c.out3 is None or c.x._h is not None else [("out3", c.out3)])])
+declare_saved(rnn.lstm_layer, "h0", "c0", "x", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr",
+      after=lambda c: [("y", c.out0), ("hn", c.out1), ("cn", c.out2), *([] if c.out3 is None or c.x._handle is not None else [("out3", c.out3)])])
 # On a device, the values of `out3` alone are not enough: its kernel saves more of its call there.
 # The result is therefore recomputed.
 
-tells(PRIMITIVES["gather"], "index", "a")
+declare_saved(PRIMITIVES["gather"], "index", "a")

@@ -4,13 +4,13 @@ import warnings
 from mindtorch.core import rng
 from mindtorch.core.dtypes import F32, LOW, as_np
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import contiguous, halves, kept, like, pointwise
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const
-from mindtorch.ops.nn._fused import again_wide, dim_of, inplace as overwrite, need_float, tensor_arg, times, title
-from mindtorch.ops._checks import need_number
-from mindtorch.ops.basic import add_, cast, gt_, keep, mul_, neg_, new_full, sub_, zeros_like
+from mindtorch.core.stride_rules import contiguous, halves, as_computed, like, pointwise
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import ScalarOperand
+from mindtorch.ops.nn._fused import again_wide, dim_of, inplace as overwrite, check_floating, check_tensor_arg, times, scalar_type_name
+from mindtorch.ops._checks import check_number
+from mindtorch.ops.basic import add_, cast, gt_, mask_grad, mul_, neg_, new_full, sub_, zeros_like
 from mindtorch.ops.shapes.shape import in_c_order
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
@@ -22,7 +22,7 @@ def _linear_pieces(name, constants="", layout=None):
     with respect to x."""
     grad = primitive(name + "_backward", f"g, x, *, {constants}", lambda c, g: grad(g, c.x, **_constants(c)), lambda c, g: zeros_like(g),
                      layout=pointwise)
-    keys = tuple(grad.prim.statics)
+    keys = tuple(grad.prim.attrs)
 
     def _constants(c):
         return {k: getattr(c, k) for k in keys}
@@ -37,8 +37,8 @@ def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise
 
     def rule(c, g):
         if mode.on:
-            return again_wide(lambda x: compose(x, **c.kw), (c.x,), g)[0]
-        return grad(g, c.x, **c.kw)
+            return again_wide(lambda x: compose(x, **c._attrs), (c.x,), g)[0]
+        return grad(g, c.x, **c._attrs)
     return primitive(name, f"x, *, {constants}", rule, layout=layout)
 
 
@@ -47,14 +47,14 @@ relu_grad = primitive("relu_backward", "g, y", lambda c, g: relu_grad(g, c.y), l
 relu_ = primitive("relu", "x", lambda c, g: relu_grad(g, c.out))
 
 
-@op(inplace=True, placement="elementwise")
+@register_op(inplace=True, sharding="elementwise")
 def relu(input):
     """max(input, 0)."""
     try:
-        k = input._stype.kind
+        k = input._np_dtype.kind
     except AttributeError:
-        tensor_arg("relu", "input", input)
-        k = input._stype.kind
+        check_tensor_arg("relu", "input", input)
+        k = input._np_dtype.kind
     if k == "b":
         raise RuntimeError("Boolean inputs not supported for relu")
     if k == "c":
@@ -62,12 +62,12 @@ def relu(input):
     return relu_(input)
 
 
-@op(ns="nn.functional", name="relu", method=False, placement="elementwise")
+@register_op(ns="nn.functional", name="relu", method=False, sharding="elementwise")
 def _relu(input, inplace=False):
     return relu(input) if not inplace else overwrite(input, relu)
 
 
-@op(method=False, name="relu_", aliases="nn.functional.relu_", placement="elementwise")
+@register_op(method=False, name="relu_", aliases="nn.functional.relu_", sharding="elementwise")
 def relu__(input):
     """In-place relu."""
     return overwrite(input, relu)
@@ -78,8 +78,8 @@ hardtanh_ = _linear_pieces("hardtanh", "low, high", like)
 
 
 def _clip(name, input, low, high, inplace):
-    tensor_arg(name, "input", input)
-    d = input._stype
+    check_tensor_arg(name, "input", input)
+    d = input._np_dtype
     if d.kind == "b":
         raise RuntimeError("Bool inputs not supported for hardtanh")
     if d.kind == "c":
@@ -93,7 +93,7 @@ def _clip(name, input, low, high, inplace):
     return hardtanh_(input, low=low, high=high)
 
 
-@op(ns="nn.functional", method=False, placement="elementwise")
+@register_op(ns="nn.functional", method=False, sharding="elementwise")
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """Clamps input to [min_val, max_val]."""
     if min_val > max_val:
@@ -101,13 +101,13 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     return _clip("hardtanh", input, min_val, max_val, inplace)
 
 
-@op(ns="nn.functional", method=False, placement="elementwise")
+@register_op(ns="nn.functional", method=False, sharding="elementwise")
 def relu6(input, inplace=False):
     """Clamps input to [0, 6]."""
     return _clip("relu6", input, 0, 6, inplace)
 
 
-@op(ns="nn.functional", method=False, name="hardtanh_", placement="elementwise")
+@register_op(ns="nn.functional", method=False, name="hardtanh_", sharding="elementwise")
 def hardtanh__(input, min_val=-1.0, max_val=1.0):
     """In-place hardtanh."""
     return hardtanh(input, min_val, max_val, True)
@@ -119,27 +119,27 @@ leaky_relu_ = _linear_pieces("leaky_relu", "slope")
 def _irreversible(name, x, slope):
     """Returns `x`, which an activation has overwritten. With a negative slope, its backward raises
     an error, because the sign of the original value is lost."""
-    if slope < 0 and mode.on and x._gnode is not None:
+    if slope < 0 and mode.on and x._grad_fn_ is not None:
         def refuse(grads):
             if grads[0] is None:
                 return
             raise RuntimeError(f"In-place {name} backward calculation is triggered with a negative slope which is not supported. This is caused by "
                                "calling in-place forward function with a negative slope, please call out-of-place version instead.")
-        x._gnode.register_prehook(refuse)
+        x._grad_fn_.register_prehook(refuse)
     return x
 
 
-@op(ns="nn.functional", method=False, placement="elementwise")
+@register_op(ns="nn.functional", method=False, sharding="elementwise")
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     """max(input, 0) + negative_slope * min(input, 0)."""
-    tensor_arg("leaky_relu", "input", input)
-    need_float("leaky_relu_cpu", input)
+    check_tensor_arg("leaky_relu", "input", input)
+    check_floating("leaky_relu_cpu", input)
     if inplace:
         return _irreversible("leakyReLu", overwrite(input, lambda x: leaky_relu_(x, slope=negative_slope)), negative_slope)
     return leaky_relu_(input, slope=negative_slope)
 
 
-@op(ns="nn.functional", method=False, name="leaky_relu_", placement="elementwise")
+@register_op(ns="nn.functional", method=False, name="leaky_relu_", sharding="elementwise")
 def leaky_relu__(input, negative_slope=0.01):
     """In-place leaky_relu."""
     return leaky_relu(input, negative_slope, True)
@@ -150,29 +150,29 @@ threshold_p = primitive("threshold", "x, *, threshold, value", lambda c, g: thre
 
 
 def _threshold(input, threshold, value):
-    tensor_arg("threshold", "input", input)
+    check_tensor_arg("threshold", "input", input)
     if threshold is None or value is None:
-        need_number("threshold", "threshold" if threshold is None else "value", None, "number")
-    k = input._stype.kind
+        check_number("threshold", "threshold" if threshold is None else "value", None, "number")
+    k = input._np_dtype.kind
     if k in "bc":
-        raise NotImplementedError(f"\"threshold_cpu\" not implemented for '{title(input)}' on device {input.device}")
+        raise NotImplementedError(f"\"threshold_cpu\" not implemented for '{scalar_type_name(input)}' on device {input.device}")
     if k in "iu":
         threshold, value = int(threshold), int(value)
     return threshold_p(input, threshold=threshold, value=value)
 
 
-@op(method=False, placement="elementwise")
+@register_op(method=False, sharding="elementwise")
 def threshold(input, threshold, value):
     """Returns input where it is above `threshold`, else `value`."""
     return _threshold(input, threshold, value)
 
 
-@op(ns="nn.functional", method=False, name="threshold", placement="elementwise")
+@register_op(ns="nn.functional", method=False, name="threshold", sharding="elementwise")
 def _threshold_f(input, threshold, value, inplace=False):
     return overwrite(input, _threshold, threshold, value) if inplace else _threshold(input, threshold, value)
 
 
-@op(method=False, name="threshold_", aliases="nn.functional.threshold_", placement="elementwise")
+@register_op(method=False, name="threshold_", aliases="nn.functional.threshold_", sharding="elementwise")
 def threshold__(input, threshold, value):
     """In-place threshold."""
     return overwrite(input, _threshold, threshold, value)
@@ -183,43 +183,43 @@ softshrink_ = primitive("softshrink", "x, *, lambd", lambda c, g: shrink_grad(g,
 shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd), lambda c, g: zeros_like(g))
 
 
-@op(out="same", aliases="nn.functional.hardshrink")
+@register_op(out="same", aliases="nn.functional.hardshrink")
 def hardshrink(input, lambd=0.5):
     """Returns input where its magnitude is above `lambd`, else 0."""
-    tensor_arg("hardshrink", "input", input)
-    need_float("hardshrink_cpu", input)
+    check_tensor_arg("hardshrink", "input", input)
+    check_floating("hardshrink_cpu", input)
     return hardshrink_(input, lambd=lambd)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def softshrink(input, lambd=0.5):
     """Moves input towards 0 by `lambd`."""
-    tensor_arg("softshrink", "input", input)
-    need_float("softshrink_check", input)
+    check_tensor_arg("softshrink", "input", input)
+    check_floating("softshrink_check", input)
     if lambd < 0:
-        raise RuntimeError(f"lambda must be in range [0, 3.40282e+38] for input dtype {title(input)}, but found {lambd}")
+        raise RuntimeError(f"lambda must be in range [0, 3.40282e+38] for input dtype {scalar_type_name(input)}, but found {lambd}")
     return softshrink_(input, lambd=lambd)
 
 
 hardsigmoid_ = _linear_pieces("hardsigmoid")
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def hardsigmoid(input, inplace=False):
     """relu6(input + 3) / 6."""
-    tensor_arg("hardsigmoid", "input", input)
-    need_float("hardsigmoid_cpu", input)
+    check_tensor_arg("hardsigmoid", "input", input)
+    check_floating("hardsigmoid_cpu", input)
     return overwrite(input, hardsigmoid_) if inplace else hardsigmoid_(input)
 
 
 hardswish_ = _smooth("hardswish", lambda x: mul_(x, hardsigmoid_(x)))
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def hardswish(input, inplace=False):
     """input * relu6(input + 3) / 6."""
-    tensor_arg("hardswish", "input", input)
-    need_float("hardswish_cpu", input)
+    check_tensor_arg("hardswish", "input", input)
+    check_floating("hardswish_cpu", input)
     return overwrite(input, hardswish_) if inplace else hardswish_(input)
 
 
@@ -238,37 +238,37 @@ celu_ = _smooth("celu", _compose_elu, "alpha, scale, input_scale")
 
 
 def _elu(p, input, alpha, scale, input_scale, inplace):
-    tensor_arg("elu", "input", input)
-    need_float("elu_cpu", input)
+    check_tensor_arg("elu", "input", input)
+    check_floating("elu_cpu", input)
     if inplace:
         return _irreversible("elu", overwrite(input, lambda x: p(x, alpha=alpha, scale=scale, input_scale=input_scale)), alpha * scale)
     return p(input, alpha=alpha, scale=scale, input_scale=input_scale)
 
 
-@op(ns="nn.functional", method=False, placement="elementwise")
+@register_op(ns="nn.functional", method=False, sharding="elementwise")
 def elu(input, alpha=1.0, inplace=False):
     """Returns input where it is above 0, else alpha * (exp(input) - 1)."""
     return _elu(elu_, input, alpha, 1.0, 1.0, inplace)
 
 
-@op(ns="nn.functional", method=False, name="elu_", placement="elementwise")
+@register_op(ns="nn.functional", method=False, name="elu_", sharding="elementwise")
 def elu__(input, alpha=1.0, scale=1.0, input_scale=1.0):
     """In-place elu. The result is multiplied by `scale`, the exponent by `input_scale`."""
     return _elu(elu_, input, alpha, scale, input_scale, True)
 
 
-@op(method=False)
+@register_op(method=False)
 def selu(input):
     """Scaled elu that preserves mean 0 and variance 1 of activations."""
     return _elu(elu_, input, _SELU_ALPHA, _SELU_SCALE, 1.0, False)
 
 
-@op(ns="nn.functional", method=False, name="selu")
+@register_op(ns="nn.functional", method=False, name="selu")
 def _selu(input, inplace=False):
     return _elu(elu_, input, _SELU_ALPHA, _SELU_SCALE, 1.0, inplace)
 
 
-@op(method=False, name="selu_", aliases="nn.functional.selu_")
+@register_op(method=False, name="selu_", aliases="nn.functional.selu_")
 def selu__(input):
     """In-place selu."""
     return _selu(input, True)
@@ -280,18 +280,18 @@ def _celu(input, alpha, inplace):
     return _elu(celu_, input, alpha, 1.0, 1.0 / alpha, inplace)
 
 
-@op(method=False)
+@register_op(method=False)
 def celu(input, alpha=1.0):
     """max(input, 0) + min(alpha * (exp(input / alpha) - 1), 0)."""
     return _celu(input, alpha, False)
 
 
-@op(ns="nn.functional", method=False, name="celu")
+@register_op(ns="nn.functional", method=False, name="celu")
 def _celu_f(input, alpha=1.0, inplace=False):
     return _celu(input, alpha, inplace)
 
 
-@op(method=False, name="celu_", aliases="nn.functional.celu_")
+@register_op(method=False, name="celu_", aliases="nn.functional.celu_")
 def celu__(input, alpha=1.0):
     """In-place celu."""
     return _celu(input, alpha, True)
@@ -307,15 +307,15 @@ _gelu_grad = primitive("gelu_backward", "g, x, t=None, *, approximate", layout=p
 #: (result, values saved for the gradient kernel)
 gelu_ = primitive("gelu", "x, *, approximate",
                   lambda c, g: again_wide(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g)[0] if mode.on
-                  else _gelu_grad(g, c.x, c.out1, approximate=c.approximate), raw=True, held=(1,), layout=(pointwise, kept))
+                  else _gelu_grad(g, c.x, c.out1, approximate=c.approximate), raw=True, residuals=(1,), layout=(pointwise, as_computed))
 
 
-@op(ns="nn.functional", method=False, placement="elementwise")
+@register_op(ns="nn.functional", method=False, sharding="elementwise")
 def gelu(input, *, approximate="none"):
     """Multiplies input by the standard normal CDF at input: exact, or approximated with tanh
     (approximate="tanh")."""
-    tensor_arg("gelu", "input", input)
-    need_float("GeluKernelImpl", input)
+    check_tensor_arg("gelu", "input", input)
+    check_floating("GeluKernelImpl", input)
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     return gelu_(input, approximate=approximate)[0]
@@ -326,14 +326,14 @@ silu_ = _smooth("silu", lambda x: x * x.sigmoid())
 
 def _silu(x):
     # The fused gradient kernel supports real dtypes only.
-    return silu_(x) if x._stype.kind != "c" else x * x.sigmoid()
+    return silu_(x) if x._np_dtype.kind != "c" else x * x.sigmoid()
 
 
-@op(ns="nn.functional", method=False, placement="elementwise")
+@register_op(ns="nn.functional", method=False, sharding="elementwise")
 def silu(input, inplace=False):
     """input * sigmoid(input)."""
-    tensor_arg("silu", "input", input)
-    need_float("silu_cpu", input, complex_ok=True)
+    check_tensor_arg("silu", "input", input)
+    check_floating("silu_cpu", input, complex_ok=True)
     return overwrite(input, _silu) if inplace else _silu(input)
 
 
@@ -344,66 +344,66 @@ def _compose_mish(x):
 mish_ = _smooth("mish", _compose_mish)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def mish(input, inplace=False):
     """input * tanh(softplus(input))."""
-    tensor_arg("mish", "input", input)
-    need_float("mish_cpu", input)
+    check_tensor_arg("mish", "input", input)
+    check_floating("mish_cpu", input)
     return overwrite(input, mish_) if inplace else mish_(input)
 
 
 def _compose_softplus(x, *, beta, threshold):
-    over = gt_(times(x, beta), Const(threshold, F32 if x._stype.itemsize == 2 else x._stype))
+    over = gt_(times(x, beta), ScalarOperand(threshold, F32 if x._np_dtype.itemsize == 2 else x._np_dtype))
     z = (x * beta).masked_fill(over, 0.0)
-    return (z.exp().log1p() / beta).masked_fill(over, 0.0) + x * cast(over, x._stype)
+    return (z.exp().log1p() / beta).masked_fill(over, 0.0) + x * cast(over, x._np_dtype)
 
 
 softplus_ = _smooth("softplus", _compose_softplus, "beta, threshold")
 
 
-@op(ns="nn.functional", method=False, placement="elementwise")
+@register_op(ns="nn.functional", method=False, sharding="elementwise")
 def softplus(input, beta=1, threshold=20):
     """Computes log(1 + exp(beta * input)) / beta. Returns input itself where beta * input is above
     `threshold`."""
-    tensor_arg("softplus", "input", input)
-    need_float("softplus_cpu", input)
+    check_tensor_arg("softplus", "input", input)
+    check_floating("softplus_cpu", input)
     return softplus_(input, beta=beta, threshold=threshold)
 
 
 logsigmoid_ = _smooth("log_sigmoid", lambda x: neg_(softplus_(neg_(x), beta=1, threshold=1e9)), layout=contiguous)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def logsigmoid(input):
     """log(sigmoid(input))."""
-    tensor_arg("logsigmoid", "input", input)
-    need_float("log_sigmoid_cpu", input)
+    check_tensor_arg("logsigmoid", "input", input)
+    check_floating("log_sigmoid_cpu", input)
     return logsigmoid_(input)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def softsign(input):
     """input / (1 + |input|)."""
-    tensor_arg("softsign", "input", input)
-    if input._stype.kind == "b":
+    check_tensor_arg("softsign", "input", input)
+    if input._np_dtype.kind == "b":
         raise NotImplementedError(f"\"abs_cpu\" not implemented for 'Bool' on device {input.device}")
     return input / (input.abs() + 1)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def tanhshrink(input):
     """input - tanh(input)."""
-    tensor_arg("tanhshrink", "input", input)
+    check_tensor_arg("tanhshrink", "input", input)
     return input - input.tanh()
 
 
-@op(ns="nn.functional", name="sigmoid", method=False, placement="elementwise")
+@register_op(ns="nn.functional", name="sigmoid", method=False, sharding="elementwise")
 def _sigmoid(input):
     """1 / (1 + exp(-input))."""
     return input.sigmoid()
 
 
-@op(ns="nn.functional", name="tanh", method=False, placement="elementwise")
+@register_op(ns="nn.functional", name="tanh", method=False, sharding="elementwise")
 def _tanh(input):
     """Hyperbolic tangent."""
     return input.tanh()
@@ -417,23 +417,23 @@ def _compose_glu(x, *, dim):
 glu_ = _smooth("glu", _compose_glu, "dim", halves, like)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def glu(input, dim=-1):
     """Computes a * sigmoid(b) for the two halves a, b of input along `dim`."""
-    tensor_arg("glu", "input", input)
+    check_tensor_arg("glu", "input", input)
     shape = input._sizes
     if not shape:
         raise RuntimeError("glu does not support scalars because halving size must be even")
     d = dim_of(dim, len(shape))
     if shape[d] % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {shape[d]}")
-    need_float("glu_cpu", input)
+    check_floating("glu_cpu", input)
     return glu_(input, dim=d)
 
 
 # ------------------------------------------------------------------ prelu, rrelu
 def _positive(x):
-    return gt_(x, Const(0, F32 if x._stype.itemsize == 2 else x._stype))
+    return gt_(x, ScalarOperand(0, F32 if x._np_dtype.itemsize == 2 else x._np_dtype))
 
 
 #: (gradient of x, gradient of w before it is summed); None for those that `needs` excludes
@@ -441,24 +441,24 @@ _prelu_backward = primitive("prelu_kernel_backward", "g, x, w, *, needs", layout
 
 
 def _prelu_rule(c, g):
-    if not mode.on and g._h is None:
+    if not mode.on and g._handle is None:
         return _prelu_backward(g, c.x, c.w, needs=c.needs)
-    return (add_(keep(g, _positive(c.x)), mul_(_keep_negative(g, c.x), c.w)) if c.needs[0] else None,
+    return (add_(mask_grad(g, _positive(c.x)), mul_(_keep_negative(g, c.x), c.w)) if c.needs[0] else None,
             mul_(g, _negative(c.x)) if c.needs[1] else None)
 
 
 prelu_ = primitive("prelu_kernel", "x, w", _prelu_rule, node="PreluKernelBackward0", layout=pointwise)
 
 
-@op(aliases="nn.functional.prelu", autocast="lower")
+@register_op(aliases="nn.functional.prelu", autocast="lower")
 def prelu(input, weight):
     """Computes max(input, 0) + weight * min(input, 0), with one weight or one per channel (dim 1).
     """
-    tensor_arg("prelu", "input", input)
-    tensor_arg("prelu", "weight", weight, 2)
+    check_tensor_arg("prelu", "input", input)
+    check_tensor_arg("prelu", "weight", weight, 2)
     shape, n = input._sizes, weight._numel
-    if input._stype != weight._stype:
-        raise RuntimeError(f"prelu: Type promoting not supported. Got {title(input)} and {title(weight)}")
+    if input._np_dtype != weight._np_dtype:
+        raise RuntimeError(f"prelu: Type promoting not supported. Got {scalar_type_name(input)} and {scalar_type_name(weight)}")
     if weight.ndim > 1:
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
     if n != 1:
@@ -467,12 +467,12 @@ def prelu(input, weight):
         channels = shape[1] if len(shape) > 1 else 1
         if n != channels:
             raise RuntimeError(f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {n} and channel size = {channels}.")
-    need_float("prelu_cpu", input)
+    check_floating("prelu_cpu", input)
     # The reshape takes half of the time of a small call. It can be skipped if the weight broadcasts
     # correctly without it and no gradient of the weight is recorded: the reshape has a node in the
     # autograd graph.
     there = n == 1 and weight.ndim <= len(shape) or len(shape) == 2
-    if (len(shape) != 1 or weight.ndim != 1) and not (there and not (mode.on and weight._rg)):
+    if (len(shape) != 1 or weight.ndim != 1) and not (there and not (mode.on and weight._requires_grad_)):
         weight = weight.reshape([n if i == 1 else 1 for i in range(len(shape))] if len(shape) > 1 else [1] * len(shape))
     return prelu_(input, weight)
 
@@ -481,31 +481,31 @@ _rrelu_noise = primitive("rrelu_noise", "x, *, low, high, generator", raw=True)
 
 
 def _rrelu(input, lower, upper, training, generator=None):
-    tensor_arg("rrelu", "input", input)
+    check_tensor_arg("rrelu", "input", input)
     input = in_c_order(input)
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
-        need_float("leaky_relu_cpu", input)
+        check_floating("leaky_relu_cpu", input)
         return leaky_relu_(input, slope=(lower + upper) / 2)
-    need_float("rrelu_with_noise_out_cpu", input)
+    check_floating("rrelu_with_noise_out_cpu", input)
     return mul_(input, _rrelu_noise(input, low=lower, high=upper,
-                                    generator=generator or (rng.default_generator if input._h is None else rng.default_of(input._dev))))
+                                    generator=generator or (rng.default_generator if input._handle is None else rng.default_of(input._device))))
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
     """Applies leaky_relu with random slopes from [lower, upper) in training, with the mean slope
     otherwise."""
     return _rrelu(input, lower, upper, training, generator)
 
 
-@op(ns="nn.functional", method=False, name="rrelu", placement="random")
+@register_op(ns="nn.functional", method=False, name="rrelu", sharding="random")
 def _rrelu_f(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     return rrelu__(input, lower, upper, training) if inplace else _rrelu(input, lower, upper, training)
 
 
-@op(method=False, name="rrelu_", aliases="nn.functional.rrelu_", placement="random")
+@register_op(method=False, name="rrelu_", aliases="nn.functional.rrelu_", sharding="random")
 def rrelu__(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
     """In-place rrelu."""
     return _irreversible("leakyReLu", overwrite(input, _rrelu, lower, upper, training, generator), 0 if training else (lower + upper) / 2)
@@ -531,7 +531,7 @@ def _log_softmax_rule(g, y, dim):
 def _as_wide(gradient, g, y):
     """Computes a gradient from half precision in float32, so that it is rounded once, like the
     kernel's."""
-    d = g._stype
+    d = g._np_dtype
     return cast(gradient(cast(g, F32), cast(y, F32)), d) if d in LOW else gradient(g, y)
 
 
@@ -544,17 +544,17 @@ def _soft(name, p, input, dim, dtype):
         try:
             # Fast path for the common case.
             n = len(input._sizes)
-            if input._stype is F32 and -n <= dim < n:
+            if input._np_dtype is F32 and -n <= dim < n:
                 return p(input, dim=dim if dim >= 0 else dim + n)
         except AttributeError:
             pass
-    tensor_arg(name, "input", input)
+    check_tensor_arg(name, "input", input)
     if dtype is not None:
         input = cast(input, as_np(dtype))
     dim = dim_of(_need_dim(name, dim), input.ndim)
-    if input._stype.kind not in "fV":
+    if input._np_dtype.kind not in "fV":
         kernel = f"{name}_lastdim_kernel_impl" if dim >= input.ndim - 1 else f"{name}_kernel_impl"
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(input)}' on device {input.device}")
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(input)}' on device {input.device}")
     return p(input, dim=dim)
 
 
@@ -567,25 +567,25 @@ def _need_dim(name, dim):
         raise TypeError(f"{name}(): argument 'dim' (position 2) must be int, not {type(dim).__name__}") from None
 
 
-@op(out="same")
+@register_op(out="same")
 def softmax(input, dim, dtype=None):
     """Computes exp(input) / sum(exp(input)) along `dim`, in `dtype` if given."""
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
-@op(out="same")
+@register_op(out="same")
 def log_softmax(input, dim, dtype=None):
     """Computes log(softmax(input)) along `dim`, in `dtype` if given."""
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
 
 
-@op(ns="special", name="softmax", method=False)
+@register_op(ns="special", name="softmax", method=False)
 def _special_softmax(input, dim, dtype=None):
     """Computes softmax along `dim`."""
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
-@op(ns="special", name="log_softmax", method=False)
+@register_op(ns="special", name="log_softmax", method=False)
 def _special_log_softmax(input, dim, *, dtype=None):
     """Computes log_softmax along `dim`."""
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
@@ -597,7 +597,7 @@ def _implicit_dim(name, ndim, stacklevel):
     return 0 if ndim in (0, 1, 3) else 1
 
 
-@op(ns="nn.functional", name="softmax", method=False)
+@register_op(ns="nn.functional", name="softmax", method=False)
 def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
     """Computes softmax along `dim`."""
     if dim is None:
@@ -605,7 +605,7 @@ def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
-@op(ns="nn.functional", name="log_softmax", method=False)
+@register_op(ns="nn.functional", name="log_softmax", method=False)
 def _log_softmax_f(input, dim=None, _stacklevel=3, dtype=None):
     """Computes log_softmax along `dim`."""
     if dim is None:
@@ -613,30 +613,30 @@ def _log_softmax_f(input, dim=None, _stacklevel=3, dtype=None):
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
     """Computes softmax of -input along `dim`."""
-    tensor_arg("softmin", "input", input)
+    check_tensor_arg("softmin", "input", input)
     if dim is None:
         dim = _implicit_dim("softmin", input.ndim, _stacklevel)
     return _soft("softmax", softmax_, -input, dim, dtype)
 
 
-@op(ns="nn.functional", method=False, placement="random")
+@register_op(ns="nn.functional", method=False, sharding="random")
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """Samples from the Gumbel-softmax distribution. hard=True returns one-hot samples that have the
     gradient of the soft ones."""
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
-    tensor_arg("gumbel_softmax", "logits", logits)
-    if logits._stype.kind not in "fV":
+    check_tensor_arg("gumbel_softmax", "logits", logits)
+    if logits._np_dtype.kind not in "fV":
         raise RuntimeError("Exponential distribution is a continuous probability distribution. dtype must be a "
                            "floating point but "
-                           f"you specified {title(logits)}")
-    noise = new_full(logits, size=logits._sizes, value=0, stype=logits._stype).exponential_()
+                           f"you specified {scalar_type_name(logits)}")
+    noise = new_full(logits, size=logits._sizes, value=0, np_dtype=logits._np_dtype).exponential_()
     soft = _soft("softmax", softmax_, (logits - noise.log()) / tau, dim, None)
     if not hard:
         return soft
     index = soft.argmax(dim, keepdim=True)
-    hot = new_full(soft, size=soft._sizes, value=0, stype=soft._stype).scatter_(dim, index, 1.0)
+    hot = new_full(soft, size=soft._sizes, value=0, np_dtype=soft._np_dtype).scatter_(dim, index, 1.0)
     return hot - soft.detach() + soft

@@ -2,16 +2,16 @@
 it."""
 import math
 
-from mindtorch.core import devices, forward, rng
-from mindtorch.core.bits import plain
+from mindtorch.core import device_dispatch, forward_ad, rng
+from mindtorch.core.conj_neg_bits import plain
 from mindtorch.core.dtypes import BOOL, F32
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import kept
-from mindtorch.core.table import TABLE, op
-from mindtorch.core.tape import primitive
-from mindtorch.core.values import of_all
-from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.nn._fused import again_wide, tensor_arg
+from mindtorch.core.stride_rules import as_computed
+from mindtorch.core.op_registry import OPS, register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.sync import of_all
+from mindtorch.ops._checks import check_tensor
+from mindtorch.ops.nn._fused import again_wide, check_tensor_arg
 from mindtorch.ops.nn.activation import softmax_
 from mindtorch.ops.basic import cast, ne_, new_full, not_
 from mindtorch.ops.nn.dropout import _dropout, masked_scale
@@ -23,17 +23,17 @@ _backward = primitive("scaled_dot_product_attention_backward", "g, q, k, v, p=No
 
 def _added(mask, d):
     """Returns an additive mask. False in a bool mask becomes -inf."""
-    if mask._stype.kind != "b":
+    if mask._np_dtype.kind != "b":
         return cast(mask, d)
-    return new_full(mask, size=mask._sizes, value=0, stype=d).masked_fill(not_(mask), -math.inf)
+    return new_full(mask, size=mask._sizes, value=0, np_dtype=d).masked_fill(not_(mask), -math.inf)
 
 
 def _compose(q, k, v, *, bias, causal, scale, mask, keep):
     s = bmm_(q, k, ta=False, tb=True) * scale
     if bias is not None:
-        s = s + _added(bias, s._stype)
+        s = s + _added(bias, s._np_dtype)
     if causal:
-        s = s.masked_fill(not_(new_full(s, size=s._sizes[-2:], value=1, stype=BOOL).tril()), -math.inf)
+        s = s.masked_fill(not_(new_full(s, size=s._sizes[-2:], value=1, np_dtype=BOOL).tril()), -math.inf)
     p = softmax_(s, dim=s.ndim - 1)
     p = p.masked_fill(ne_(p, p).all(-1, True), 0.0)  # rows whose keys are all masked
     if mask is not None:
@@ -50,16 +50,16 @@ def _rule(c, g):
 
 
 #: (result, attention weights, dropout mask). The mask is None with keep=1.
-attention_ = primitive("scaled_dot_product_attention", "q, k, v, bias=None, *, causal, scale, keep, generator", _rule, raw=True, held=(1, 2),
-                       node="ScaledDotProductFlashAttentionForCpuBackward0", layout=(None, kept, kept))
+attention_ = primitive("scaled_dot_product_attention", "q, k, v, bias=None, *, causal, scale, keep, generator", _rule, raw=True, residuals=(1, 2),
+                       node="ScaledDotProductFlashAttentionForCpuBackward0", layout=(None, as_computed, as_computed))
 
 
 def _name(x):
     return {"int64": "long int", "int32": "int", "float32": "float", "float64": "double", "float16": "c10::Half",
-            "bfloat16": "c10::BFloat16", "bool": "bool"}.get(x._stype.name, x._stype.name)
+            "bfloat16": "c10::BFloat16", "bool": "bool"}.get(x._np_dtype.name, x._np_dtype.name)
 
 
-@op(ns="nn.functional", method=False, autocast="lower")
+@register_op(ns="nn.functional", method=False, autocast="lower")
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None,
                                  enable_gqa=False):
     """Computes softmax(query @ key.T * scale + mask) @ value.
@@ -67,11 +67,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     query (*, L, E), key (*, S, E), value (*, S, V) -> (*, L, V). A bool mask is True where a key
     takes part in attention.
     """
-    tensor_arg("scaled_dot_product_attention", "query", query)
-    tensor_arg("scaled_dot_product_attention", "key", key, 2)
-    tensor_arg("scaled_dot_product_attention", "value", value, 3)
-    q, k, v, d = query._sizes, key._sizes, value._sizes, query._stype
-    if d != key._stype or d != value._stype:
+    check_tensor_arg("scaled_dot_product_attention", "query", query)
+    check_tensor_arg("scaled_dot_product_attention", "key", key, 2)
+    check_tensor_arg("scaled_dot_product_attention", "value", value, 3)
+    q, k, v, d = query._sizes, key._sizes, value._sizes, query._np_dtype
+    if d != key._np_dtype or d != value._np_dtype:
         raise RuntimeError("Expected query, key, and value to have the same dtype, but got query.dtype: "
                            f"{_name(query)} key.dtype: "
                            f"{_name(key)} and value.dtype: {_name(value)} instead.")
@@ -82,10 +82,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         raise NotImplementedError(f"'scaled_dot_product_attention' is not implemented for dtype {query.dtype} on "
                                   "device cpu")
     if attn_mask is not None:
-        tensor_arg("scaled_dot_product_attention", "attn_mask", attn_mask, 4)
+        check_tensor_arg("scaled_dot_product_attention", "attn_mask", attn_mask, 4)
         if is_causal and not (len(q) == 4 and q[:2] == k[:2] and q[-1] == v[-1]):
             raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
-        if attn_mask._stype.kind != "b" and attn_mask._stype != d and attn_mask._stype != F32:
+        if attn_mask._np_dtype.kind != "b" and attn_mask._np_dtype != d and attn_mask._np_dtype != F32:
             raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got "
                                "attn_mask.dtype: "
                                f"{_name(attn_mask)} and  query.dtype: {_name(query)} instead.")
@@ -142,7 +142,7 @@ def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
                                f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor "
                                "sizes: "
                                f"{list(m)}")
-        if forward.followed(attn_mask):
+        if forward_ad.is_differentiated(attn_mask):
             return _with_learned_mask(query, key, value, attn_mask, dropout_p, scale)
     keep = 1.0
     if dropout_p > 0:
@@ -150,23 +150,23 @@ def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
             raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
         keep = 1.0 - dropout_p
     return attention_(query, key, value, attn_mask, causal=bool(causal), scale=float(scale), keep=keep,
-                      generator=rng.default_generator if query._h is None else rng.default_of(query._dev))[0]
+                      generator=rng.default_generator if query._handle is None else rng.default_of(query._device))[0]
 
 
 def _with_learned_mask(query, key, value, attn_mask, dropout_p, scale):
     """Computes attention from separate ops, so that the mask gets a gradient too."""
-    s = bmm_(query, key, ta=False, tb=True) * scale + cast(attn_mask, query._stype)
+    s = bmm_(query, key, ta=False, tb=True) * scale + cast(attn_mask, query._np_dtype)
     p = softmax_(s, dim=s.ndim - 1)
     return bmm_(_dropout(p, dropout_p, True), value, ta=False, tb=False)
 
 
-@op(method=False, name="scaled_dot_product_attention")
+@register_op(method=False, name="scaled_dot_product_attention")
 def _torch_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
     """Same as torch.nn.functional.scaled_dot_product_attention."""
     return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
-@op(method=False)
+@register_op(method=False)
 def _safe_softmax(input, dim, dtype=None):
     """Computes softmax. Rows of only -inf become zeros."""
     if dtype is not None:
@@ -181,22 +181,22 @@ def _canonical_mask(mask, name, other, other_name, target, check_other=True):
     """Returns a mask as an additive float mask (bool: -inf where True). None stays None."""
     if mask is None:
         return None
-    kind = mask._stype.kind
+    kind = mask._np_dtype.kind
     if kind not in "bfV":
         raise AssertionError(f"only bool and floating types of {name} are supported")
-    if check_other and other is not None and other._stype != mask._stype:
+    if check_other and other is not None and other._np_dtype != mask._np_dtype:
         import warnings
         warnings.warn(f"Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.",
                       stacklevel=3)
     if kind == "b":
-        return cast(new_full(mask, size=mask._sizes, value=0, stype=F32).masked_fill(mask, -math.inf), target)
+        return cast(new_full(mask, size=mask._sizes, value=0, np_dtype=F32).masked_fill(mask, -math.inf), target)
     return mask
 
 
 def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
     """Returns whether the input is batched. AssertionError if the shapes do not match."""
     for i, (name, t) in enumerate((("query", query), ("key", key), ("value", value)), 1):
-        need_tensor("multi_head_attention_forward", t, name, i)
+        check_tensor("multi_head_attention_forward", t, name, i)
     n = query.ndim
     if n not in (2, 3):
         raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {n}-D query tensor")
@@ -236,14 +236,14 @@ def _project(q, k, v, w, b, linear=linear):
 
 
 def _zeros(shape, like):
-    return new_full(like, size=shape, value=0, stype=like._stype)
+    return new_full(like, size=shape, value=0, np_dtype=like._np_dtype)
 
 
 def _cat(a, b, dim):
-    return TABLE["cat"].fn([a, b], dim)
+    return OPS["cat"].fn([a, b], dim)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
                                  add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True,
                                  key_padding_mask=None, need_weights=True, attn_mask=None, use_separate_proj_weight=False,
@@ -261,8 +261,8 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
             key_padding_mask = key_padding_mask.unsqueeze(0)
     target, batch, embed = query._sizes
     source = key._sizes[0]
-    d = query._stype
-    by_views = (plain(query)._h is not None and devices.DEVICES[query._dev.type].strided and not need_weights and not add_zero_attn
+    d = query._np_dtype
+    by_views = (plain(query)._handle is not None and device_dispatch.DEVICES[query._device.type].strided and not need_weights and not add_zero_attn
                 and bias_k is None and bias_v is None and static_k is None and static_v is None)
     product = _linear_as_it_lies if by_views else linear
     key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", attn_mask, "attn_mask", d)

@@ -8,19 +8,19 @@ import functools
 import math
 
 from mindtorch.backend.sizes import out_size
-from mindtorch.core import devices
-from mindtorch.core.foreign import type_name
+from mindtorch.core import device_dispatch
+from mindtorch.core.error_messages import type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import convolution as either_last, kept
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.nn._fused import cname, numbers, title
+from mindtorch.core.stride_rules import convolution as either_last, as_computed
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.ops._checks import check_tensor
+from mindtorch.ops.nn._fused import c_type_name, expand_param, scalar_type_name
 from mindtorch.ops.basic import conj
 
-_squeeze = primitive("squeeze_batch", "a", lambda c, g: _unsqueeze(g), raw=True, layout=kept, node="SqueezeBackward1")
-_unsqueeze = primitive("unsqueeze_batch", "a", lambda c, g: _squeeze(g), raw=True, layout=kept, node="UnsqueezeBackward0")
+_squeeze = primitive("squeeze_batch", "a", lambda c, g: _unsqueeze(g), raw=True, layout=as_computed, node="SqueezeBackward1")
+_unsqueeze = primitive("unsqueeze_batch", "a", lambda c, g: _squeeze(g), raw=True, layout=as_computed, node="UnsqueezeBackward0")
 
 conv_ = primitive(
     "convolution", "x, w, b=None, *, stride, padding, dilation, groups, out",
@@ -50,8 +50,8 @@ _backward = primitive("convolution_backward", "g, x=None, w=None, *, transposed,
 def _together(transposed):
     def rule(c, g):
         """Computes all gradients in one launch, on devices that have such a kernel."""
-        needs = tuple([e is not None for e in c.edges])
-        if mode.on or sum(needs) < 2 or g._stype.kind == "c" or not devices.has(g._dev, "convolution_backward"):
+        needs = tuple([e is not None for e in c._next_edges])
+        if mode.on or sum(needs) < 2 or g._np_dtype.kind == "c" or not device_dispatch.has_kernel(g._device, "convolution_backward"):
             return None
         x = (c.g if transposed else c.x) if needs[1] else None
         return _backward(g, x, c.w if needs[0] else None, transposed=transposed, sizes=c.shapes[0], kernel=c.shapes[1], stride=c.stride,
@@ -75,7 +75,7 @@ def _bad_arguments(name, args, kwargs):
 
 def _numbers(x, n, name, what):
     try:
-        return numbers(x, n, name, what)
+        return expand_param(x, n, name, what)
     except RuntimeError:
         raise RuntimeError(f"expected {what} to be a single integer value or a list of {n} values to match the "
                            "convolution "
@@ -160,11 +160,11 @@ def _check_reach(size, kernel, pads, dilation):
 
 
 def _check_dtypes(x, w, b):
-    d = x._stype
-    if w._stype is not d and w._stype != d:
-        raise RuntimeError(f"expected scalar type {title(x)} but found {title(w)}")
-    if b is not None and b._stype is not d and b._stype != d:
-        raise RuntimeError(f"Input type ({cname(x)}) and bias type ({cname(b)}) should be the same")
+    d = x._np_dtype
+    if w._np_dtype is not d and w._np_dtype != d:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(x)} but found {scalar_type_name(w)}")
+    if b is not None and b._np_dtype is not d and b._np_dtype != d:
+        raise RuntimeError(f"Input type ({c_type_name(x)}) and bias type ({c_type_name(b)}) should be the same")
     if d.kind == "b":
         raise NotImplementedError(f"\"slow_conv2d_cpu\" not implemented for 'Bool' on device {x.device}")
 
@@ -172,7 +172,7 @@ def _check_dtypes(x, w, b):
 def _enter(name, n, input, weight, bias):
     """Returns (input with a batch dim, True if the dim was added)."""
     for x in (input, weight) if bias is None else (input, weight, bias):
-        if not (x.__class__ is Tensor or taken(x)):
+        if not (x.__class__ is Tensor or is_tensor(x)):
             raise _bad_arguments(name, (input, weight) if bias is None else (input, weight, bias), {})
     d = input.ndim
     if d == n + 2:
@@ -208,21 +208,21 @@ def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
     return _squeeze(y) if single else y
 
 
-@op(method=False, aliases="nn.functional.conv1d", autocast="lower")
+@register_op(method=False, aliases="nn.functional.conv1d", autocast="lower")
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolves (N, C, L) or (C, L) with (O, C / groups, K). `padding` is an int, "valid" or
     "same"."""
     return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@op(method=False, aliases="nn.functional.conv2d", autocast="lower")
+@register_op(method=False, aliases="nn.functional.conv2d", autocast="lower")
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolves (N, C, H, W) or (C, H, W) with (O, C / groups, KH, KW). `padding` is one or two
     ints, "valid" or "same"."""
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@op(method=False, aliases="nn.functional.conv3d", autocast="lower")
+@register_op(method=False, aliases="nn.functional.conv3d", autocast="lower")
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolves (N, C, D, H, W) or (C, D, H, W) with (O, C / groups, KD, KH, KW)."""
     return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
@@ -262,27 +262,27 @@ def _conv_transpose(name, n, input, weight, bias, stride, padding, output_paddin
     return _squeeze(y) if single else y
 
 
-@op(method=False, aliases="nn.functional.conv_transpose1d", autocast="lower")
+@register_op(method=False, aliases="nn.functional.conv_transpose1d", autocast="lower")
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Applies the transposed convolution of (N, C, L) or (C, L) with (C, O / groups, K)."""
     return _conv_transpose("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@op(method=False, aliases="nn.functional.conv_transpose2d", autocast="lower")
+@register_op(method=False, aliases="nn.functional.conv_transpose2d", autocast="lower")
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Applies the transposed convolution of (N, C, H, W) or (C, H, W) with (C, O / groups, KH, KW).
     """
     return _conv_transpose("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@op(method=False, aliases="nn.functional.conv_transpose3d", autocast="lower")
+@register_op(method=False, aliases="nn.functional.conv_transpose3d", autocast="lower")
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Applies the transposed convolution of (N, C, D, H, W) or (C, D, H, W) with (C, O / groups,
     KD, KH, KW)."""
     return _conv_transpose("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@op(method=False)
+@register_op(method=False)
 def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     """Computes any convolution. The number of spatial dims follows from the weight."""
     n = weight.ndim - 2
@@ -293,7 +293,7 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
     return _conv(f"conv{n}d", n, input, weight, bias, stride, padding, dilation, groups)
 
 
-@op(method=False, aliases="nn.functional.conv_tbc")
+@register_op(method=False, aliases="nn.functional.conv_tbc")
 def conv_tbc(input, weight, bias, pad=0):
     """Convolves (time, batch, channels) with (kernel, channels, out) along the time dim."""
     x = input.permute(1, 2, 0)
@@ -310,8 +310,8 @@ col2im_ = primitive("col2im", "cols, *, size, kernel, dilation, padding, stride"
 
 
 def _window_arguments(name, kernel_size, dilation, padding, stride):
-    r = [numbers(v, 2, name, w) for w, v in (("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding),
-                                             ("stride", stride))]
+    r = [expand_param(v, 2, name, w) for w, v in (("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding),
+                                                  ("stride", stride))]
     for w, v in zip(("kernel size", "dilation", None, "stride"), r):
         if w and min(v) <= 0:
             raise RuntimeError(f"{w} should be greater than zero, but got {w.replace(' ', '_')}_height: {v[0]} "
@@ -321,11 +321,11 @@ def _window_arguments(name, kernel_size, dilation, padding, stride):
     return r
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """Returns the sliding blocks of (N, C, H, W) as columns: (N, C * prod(kernel_size), L)."""
     k, d, p, s = _window_arguments("unfold", kernel_size, dilation, padding, stride)
-    need_tensor("unfold", input)
+    check_tensor("unfold", input)
     single = input.ndim == 3
     if not single and input.ndim != 4 or 0 in input._sizes[not single:]:
         if input.ndim == 2:
@@ -349,11 +349,11 @@ def _tup(v):
     return "(" + ", ".join(map(str, v)) + ")"
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     """Sums columns (N, C * prod(kernel_size), L) into (N, C, *output_size). The adjoint of
     `unfold`."""
-    size = numbers(output_size, 2, "fold", "output_size")
+    size = expand_param(output_size, 2, "fold", "output_size")
     k, d, p, s = _window_arguments("fold", kernel_size, dilation, padding, stride)
     single = input.ndim == 2
     if input.ndim not in (2, 3) or 0 in input._sizes[not single:]:

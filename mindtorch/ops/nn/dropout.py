@@ -3,30 +3,30 @@ import math
 import struct
 import warnings
 
-from mindtorch.core import layout, rng
+from mindtorch.core import stride_rules, rng
 from mindtorch.core.dtypes import BF16, BOOL, F16, F64
-from mindtorch.core.numbers import read
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
+from mindtorch.core.scalars import read
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.nn._fused import inplace as overwrite
-from mindtorch.ops.nn._fused import tensor_arg, title
+from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
 
 #: x * scale where the mask is set, else 0.
 masked_scale = primitive("masked_scale", "x, mask, *, scale", lambda c, g: masked_scale(g, c.mask, scale=c.scale), None, node="MulBackward0",
-                         layout=layout.under_mask)
+                         layout=stride_rules.under_mask)
 #: (result, mask). Each element stays with probability `keep`; with `feature`, each channel of each
 #: sample.
-drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.scale), held=(1,),
-                  node="MulBackward0", layout=(layout.dropout, layout.kept))
+drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.scale), residuals=(1,),
+                  node="MulBackward0", layout=(stride_rules.dropout, stride_rules.as_computed))
 # Computes x * mask * a + b, where b depends on the mask.
-alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.a), held=(1,),
-                   node="AddBackward0", layout=(layout.dropout, layout.kept))
+alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.a), residuals=(1,),
+                   node="AddBackward0", layout=(stride_rules.dropout, stride_rules.as_computed))
 #: Dropout that returns its mask, which is drawn in C order. PyTorch multiplies x by `scale` rounded
 #: to x's dtype, and the gradient by the unrounded value.
 _native = primitive("native_dropout", "x, *, keep, scale, generator", lambda c, g: masked_scale(g[0], c.out1, scale=_inverse(c.keep)), nondiff=(1,),
-                    node="MulBackward0", layout=(layout.pointwise, layout.kept))
+                    node="MulBackward0", layout=(stride_rules.pointwise, stride_rules.as_computed))
 
 
 def _inverse(keep):
@@ -44,12 +44,12 @@ def _check(p, name="dropout"):
 
 def _source(x):
     """Returns the generator that draws the masks of x."""
-    return rng.default_generator if x._h is None else rng.default_of(x._dev)
+    return rng.default_generator if x._handle is None else rng.default_of(x._device)
 
 
 def _refuse(x):
-    if x._stype.kind not in "fVc":
-        raise RuntimeError(f"result type Float can't be cast to the desired output type {title(x)}")
+    if x._np_dtype.kind not in "fVc":
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {scalar_type_name(x)}")
 
 
 def _dropout(input, p, train, feature=False, alpha=False):
@@ -58,7 +58,7 @@ def _dropout(input, p, train, feature=False, alpha=False):
         return input
     if p == 1:
         _refuse(input)
-        return masked_scale(input, new_full(input, size=input._sizes, value=0, stype=BOOL), scale=0.0)
+        return masked_scale(input, new_full(input, size=input._sizes, value=0, np_dtype=BOOL), scale=0.0)
     if feature and input.ndim < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     if alpha:
@@ -66,7 +66,7 @@ def _dropout(input, p, train, feature=False, alpha=False):
         s = 1.0 / math.sqrt((k * k * p + 1) * (1 - p))
         y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=_source(input))[0]
     else:
-        y = drop_(input, keep=1 - p, scale=_growth(p, input._stype), feature=feature, generator=_source(input))[0]
+        y = drop_(input, keep=1 - p, scale=_growth(p, input._np_dtype), feature=feature, generator=_source(input))[0]
     _refuse(input)  # PyTorch has drawn the random numbers before it raises this error.
     return y
 
@@ -101,7 +101,7 @@ def _rounded(growth, d):
 
 
 def _functional(name, input, p, training, inplace, feature=False, alpha=False):
-    tensor_arg(name, "input", input)
+    check_tensor_arg(name, "input", input)
     p = _check(p, name)
     if inplace:
         if p == 0 or not training:
@@ -110,29 +110,29 @@ def _functional(name, input, p, training, inplace, feature=False, alpha=False):
     return _dropout(input, p, training, feature, alpha)
 
 
-@op(ns="nn.functional", method=False, placement="random")
+@register_op(ns="nn.functional", method=False, sharding="random")
 def dropout(input, p=0.5, training=True, inplace=False):
     """In training, sets elements to 0 with probability p and scales the others by 1 / (1 - p)."""
     return _functional("dropout", input, p, training, inplace)
 
 
-@op(ns="nn.functional", method=False, placement="random")
+@register_op(ns="nn.functional", method=False, sharding="random")
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout that preserves the mean and variance of selu activations."""
     return _functional("alpha_dropout", input, p, training, inplace, alpha=True)
 
 
-@op(ns="nn.functional", method=False, placement="random")
+@register_op(ns="nn.functional", method=False, sharding="random")
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Applies alpha_dropout to entire channels."""
     return _functional("feature_alpha_dropout", input, p, training, inplace, feature=True, alpha=True)
 
 
-@op(ns="nn.functional", method=False, placement="random")
+@register_op(ns="nn.functional", method=False, sharding="random")
 def dropout1d(input, p=0.5, training=True, inplace=False):
     """Applies dropout to entire channels of (N, C, L) or (C, L)."""
     p = _check(p, "feature_dropout")
-    tensor_arg("dropout1d", "input", input)
+    check_tensor_arg("dropout1d", "input", input)
     n = input.ndim
     if n not in (2, 3):
         raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {n}D input. Note that dropout1d exists "
@@ -153,11 +153,11 @@ def _unbatched(name, input, p, training, inplace, single):
     return _functional(name, input.unsqueeze(0), p, training, False, feature=True).squeeze(0)
 
 
-@op(ns="nn.functional", method=False, placement="random")
+@register_op(ns="nn.functional", method=False, sharding="random")
 def dropout2d(input, p=0.5, training=True, inplace=False):
     """Applies dropout to entire channels of (N, C, H, W) or (N, C, L)."""
     p = _check(p, "feature_dropout")
-    tensor_arg("dropout2d", "input", input)
+    check_tensor_arg("dropout2d", "input", input)
     n = input.ndim
     if n not in (3, 4):
         warnings.warn(f"dropout2d: Received a {n}-D input to dropout2d, which is deprecated and will result in an error in a future "
@@ -176,11 +176,11 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
     return _functional("dropout2d", input, p, training, inplace, feature=True)
 
 
-@op(ns="nn.functional", method=False, placement="random")
+@register_op(ns="nn.functional", method=False, sharding="random")
 def dropout3d(input, p=0.5, training=True, inplace=False):
     """Applies dropout to entire channels of (N, C, D, H, W) or (C, D, H, W)."""
     p = _check(p, "feature_dropout")
-    tensor_arg("dropout3d", "input", input)
+    check_tensor_arg("dropout3d", "input", input)
     n = input.ndim
     if n not in (4, 5):
         warnings.warn(f"dropout3d: Received a {n}-D input to dropout3d, which is deprecated and will result in an error in a future "
@@ -196,17 +196,17 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
 def _declare(name, feature, alpha):
     def plain(input, p, train):
         """Applies dropout. Unlike in torch.nn.functional, the training flag is required."""
-        tensor_arg(name, "input", input)
+        check_tensor_arg(name, "input", input)
         p = _check(p, name)
         return _dropout(input, p, train, feature, alpha)
 
     def in_place(input, p, train):
         """In-place version."""
-        tensor_arg(name + "_", "input", input)
+        check_tensor_arg(name + "_", "input", input)
         p = _check(p, name)
         return input if p == 0 or not train else overwrite(input, _dropout, p, train, feature, alpha)
-    op(method=False, name=name, placement="random")(plain)
-    op(method=False, name=name + "_", placement="random")(in_place)
+    register_op(method=False, name=name, sharding="random")(plain)
+    register_op(method=False, name=name + "_", sharding="random")(in_place)
 
 
 for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", False, True), ("feature_dropout", True, False),
@@ -214,16 +214,16 @@ for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", Fal
     _declare(_name, _feature, _alpha)
 
 
-@op(method=False, placement="random")
+@register_op(method=False, sharding="random")
 def native_dropout(input, p, train):
     """Returns (result, mask) of dropout."""
-    tensor_arg("native_dropout", "input", input)
+    check_tensor_arg("native_dropout", "input", input)
     if train is False or p == 0 or not input._numel:
-        return input.clone(), new_full(input, size=input._sizes, value=1, stype=BOOL)
-    return _native(input, keep=1 - p, scale=_rounded(_inverse(1.0 - p), input._stype), generator=_source(input))
+        return input.clone(), new_full(input, size=input._sizes, value=1, np_dtype=BOOL)
+    return _native(input, keep=1 - p, scale=_rounded(_inverse(1.0 - p), input._np_dtype), generator=_source(input))
 
 
-@op(method=False)
+@register_op(method=False)
 def native_dropout_backward(grad_output, mask, scale):
     """Computes grad_output * mask * scale."""
     return masked_scale(grad_output, mask, scale=scale)

@@ -1,14 +1,14 @@
 """Embedding lookups: embedding, embedding_bag."""
-from mindtorch.core import devices
-from mindtorch.core.alias import store
+from mindtorch.core import device_dispatch
+from mindtorch.core.inplace import store
 from mindtorch.core.dtypes import F32, F64, I32, I64
-from mindtorch.core.layout import kept
+from mindtorch.core.stride_rules import as_computed
 from mindtorch.core.sparse import sparse_of
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import attributes, bump, shown
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import attributes, bump_version, saved_to_tensor
 from mindtorch.ops.basic import cast, new_full
-from mindtorch.ops.nn._fused import tensor_arg, title
+from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
 
 
 # ------------------------------------------------------------------ embedding
@@ -19,17 +19,17 @@ sparse_lookup_ = primitive("embedding_sparse", "weight, index, *, padding, by_fr
                            None, raw=True, node="EmbeddingBackward0")
 lookup_grad_ = primitive("embedding_dense_backward", "g, index, *, padding, by_freq, rows", lambda c, g: _lookup_again(c, g), None,
                          saves=("index",))
-_scale_of = primitive("embedding_scale", "index, *, padding, by_freq, rows, stype", None, raw=True)
+_scale_of = primitive("embedding_scale", "index, *, padding, by_freq, rows, np_dtype", None, raw=True)
 _places_unlike = primitive("places_unlike", "index, *, value", None, raw=True)
 #: Scales rows of the weight down in place.
-_renorm = primitive("embedding_renorm_", "weight, index, *, max_norm, norm_type", None, None, raw=True, layout=kept)
+_renorm = primitive("embedding_renorm_", "weight, index, *, max_norm, norm_type", None, None, raw=True, layout=as_computed)
 
 
 def _lookup_again(c, g):
     # Gradient of the gradient: a lookup in which the padding row is 0.
     r = lookup_(g, c.index, padding=-1, by_freq=False)
     if c.padding >= 0 or c.by_freq:
-        r = r * _scale_of(c.index, padding=c.padding, by_freq=c.by_freq, rows=c.rows, stype=r._stype)
+        r = r * _scale_of(c.index, padding=c.padding, by_freq=c.by_freq, rows=c.rows, np_dtype=r._np_dtype)
     return r
 
 
@@ -59,7 +59,7 @@ _CLASSES = {"float32": "torch.FloatTensor", "float64": "torch.DoubleTensor", "fl
 
 def _index(name, indices):
     """Returns the indices as int64. Kernels check that they are in range."""
-    d = indices._stype
+    d = indices._np_dtype
     if d == I64:
         return indices
     if d != I32:
@@ -68,7 +68,7 @@ def _index(name, indices):
 
 
 def _class(d):
-    return _CLASSES.get(d.name, title(d))
+    return _CLASSES.get(d.name, scalar_type_name(d))
 
 
 def _of_other_type(what, wanted, d, name):
@@ -77,8 +77,8 @@ def _of_other_type(what, wanted, d, name):
 
 
 def _embedding(input, weight, padding, by_freq, sparse):
-    tensor_arg("embedding", "indices", input)
-    tensor_arg("embedding", "weight", weight)
+    check_tensor_arg("embedding", "indices", input)
+    check_tensor_arg("embedding", "weight", weight)
     if weight.ndim != 2:
         raise RuntimeError("'weight' must be 2-D")
     find = sparse_lookup_ if sparse else lookup_
@@ -88,18 +88,18 @@ def _embedding(input, weight, padding, by_freq, sparse):
 def renorm(weight, index, max_norm, norm_type):
     """Scales the rows at `index` down in place to norm `max_norm` where their norm is larger."""
     r = _renorm(weight, _index("embedding_renorm_", index), max_norm=max_norm, norm_type=norm_type)
-    if weight._h is None:
-        bump(weight)
+    if weight._handle is None:
+        bump_version(weight)
     else:
         # a device kernel returns the new values, the host kernel writes them in place
         store(weight, r)
 
 
-@op(ns="nn.functional", method=False, writes=("max_norm", None))
+@register_op(ns="nn.functional", method=False, writes=("max_norm", None))
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Looks up rows of `weight` at `input`: (*) -> (*, D). The row `padding_idx` gets no gradient.
     """
-    tensor_arg("embedding", "weight", weight, 2)
+    check_tensor_arg("embedding", "weight", weight, 2)
     if padding_idx is None:
         padding = -1
     else:
@@ -111,13 +111,13 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     return _embedding(input, weight, padding, scale_grad_by_freq, sparse)
 
 
-@op(method=False, name="embedding")
+@register_op(method=False, name="embedding")
 def _torch_embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     """embedding with the argument order of torch.embedding."""
     return _embedding(indices, weight, padding_idx, scale_grad_by_freq, sparse)
 
 
-@op(method=False, name="embedding_renorm_")
+@register_op(method=False, name="embedding_renorm_")
 def embedding_renorm_(input, indices, max_norm, norm_type):
     """Scales the rows of `input` at `indices` down in place."""
     renorm(input, indices, max_norm, norm_type)
@@ -126,7 +126,7 @@ def embedding_renorm_(input, indices, max_norm, norm_type):
 
 # ------------------------------------------------------------------ embedding_bag
 _bag_places = primitive("embedding_bag_places", "index, offsets=None, *, rows, include_last, padding, divisor", raw=True,
-                        held=(0, 1, 2, 3))
+                        residuals=(0, 1, 2, 3))
 
 bag_sum_ = primitive("embedding_bag_sum", "rows, bag, *, bags", lambda c, g: _pick_rows(g, c.bag), None, node="EmbeddingBagBackward0")
 _pick_rows = primitive("pick_rows", "a, index", lambda c, g: _put_rows(g, c.index, rows=c.shapes[0][0]), None, raw=True)
@@ -179,17 +179,17 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
 
     The result, offset2bag and bag_size are as in torch.embedding_bag.
     """
-    d = weight._stype
-    if offsets is not None and offsets._stype not in (I32, I64):
-        raise _of_other_type("offsets", "Long, Int", offsets._stype, "embedding_bag")
-    if offsets is not None and offsets._stype == I64 and indices._stype.kind in "iub":
+    d = weight._np_dtype
+    if offsets is not None and offsets._np_dtype not in (I32, I64):
+        raise _of_other_type("offsets", "Long, Int", offsets._np_dtype, "embedding_bag")
+    if offsets is not None and offsets._np_dtype == I64 and indices._np_dtype.kind in "iub":
         indices = cast(indices, I64)
     indices = _index("embedding_bag", indices)
     if d.kind not in "fV":
         raise _of_other_type("weight", "Half, BFloat16, Float, Double", d, "embedding_bag")
-    if samples is not None and samples._stype != d:
+    if samples is not None and samples._np_dtype != d:
         raise RuntimeError("Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 'per_sample_weights'; "
-                           f"but type {_class(d)} does not equal {_class(samples._stype)} (while checking arguments for embedding_bag)")
+                           f"but type {_class(d)} does not equal {_class(samples._np_dtype)} (while checking arguments for embedding_bag)")
     if include_last and (padding >= 0 or mode == "max" or d == F64):
         # PyTorch uses the last offset as the end of the last bag only for sums and means of these
         # dtypes without padding. In all other cases the last bag extends to the end.
@@ -205,10 +205,10 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
             s = s.narrow(0, 0, live._numel)
         if there is not None:
             s = s.index_select(0, there)
-    if mode != "max" and not by_freq and devices.by_hosts_kernels(weight) and (d == F32 or d == F64):
-        y = (sparse_bag_rows_ if sparse else bag_rows_)(weight, shown(live) if sparse else live, bag_live, s, divisor, bags=bags)
+    if mode != "max" and not by_freq and device_dispatch.uses_cpu_kernels(weight) and (d == F32 or d == F64):
+        y = (sparse_bag_rows_ if sparse else bag_rows_)(weight, saved_to_tensor(live) if sparse else live, bag_live, s, divisor, bags=bags)
         return y, bag, sizes, at, live
-    rows = (sparse_lookup_ if sparse else lookup_)(weight, shown(live) if sparse else live, padding=padding, by_freq=by_freq)
+    rows = (sparse_lookup_ if sparse else lookup_)(weight, saved_to_tensor(live) if sparse else live, padding=padding, by_freq=by_freq)
     if mode == "max":
         y, at = bag_max_(rows, bag_live, bags=bags)
     else:
@@ -217,21 +217,21 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
         y = bag_sum_(rows, bag_live, bags=bags)
         if mode == "mean":
             y = y / divisor
-            if y._stype != d:
+            if y._np_dtype != d:
                 y = y.to(weight.dtype)
     return y, bag, sizes, at, live
 
 
-@op(ns="nn.functional", method=False, writes=("max_norm", None))
+@register_op(ns="nn.functional", method=False, writes=("max_norm", None))
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
                   per_sample_weights=None, include_last_offset=False, padding_idx=None):
     """Computes sums, means or maxima over bags of rows of `weight`.
 
     (B, N) indices, or (K,) indices with offsets (B,) -> (B, D).
     """
-    tensor_arg("embedding_bag", "input", input)
-    tensor_arg("embedding_bag", "weight", weight, 2)
-    if weight._stype == I64 and input._stype.kind in "fV":
+    check_tensor_arg("embedding_bag", "input", input)
+    check_tensor_arg("embedding_bag", "weight", weight, 2)
+    if weight._np_dtype == I64 and input._np_dtype.kind in "fV":
         input, weight = weight, input
     if per_sample_weights is not None and per_sample_weights._sizes != input._sizes:
         raise ValueError(f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must "
@@ -276,22 +276,22 @@ def _bag_parts(weight, indices, offsets, by_freq, mode, sparse, samples, include
     """Returns (result, offset2bag, bag_size, max_indices). `mode` is an integer, and padding=-1
     means none."""
     for name, t, dims in ("input", indices, (1, 2)), ("offsets", offsets, (1,)), ("weight", weight, (2,)):
-        tensor_arg("embedding_bag", name, t)
+        check_tensor_arg("embedding_bag", name, t)
         if t.ndim not in dims:
             raise RuntimeError(f"{name} has to be a {' or '.join([f'{n}D' for n in dims])} Tensor, but got Tensor of dimension {t.ndim}")
     y, bag, sizes, at, live = _bags(weight, indices.reshape(-1), offsets, by_freq, _MODES[mode], samples, include_last, padding, sparse)
-    sizes = shown(sizes)
+    sizes = saved_to_tensor(sizes)
     if mode == 2:
-        return y, shown(bag), sizes, _bag_winners(at, live)
+        return y, saved_to_tensor(bag), sizes, _bag_winners(at, live)
     if mode == 0:
         many = offsets._sizes[0]
-        if padding < 0 and weight._stype != F64:
-            return y, new_full(sizes, size=(0,), value=0, stype=I64), *[new_full(sizes, size=(many,), value=0, stype=I64) for _ in range(2)]
-        return y, shown(bag), *[new_full(sizes, size=(many,), value=0, stype=I64) for _ in range(2)]
-    return y, shown(bag), sizes, sizes.clone()
+        if padding < 0 and weight._np_dtype != F64:
+            return y, new_full(sizes, size=(0,), value=0, np_dtype=I64), *[new_full(sizes, size=(many,), value=0, np_dtype=I64) for _ in range(2)]
+        return y, saved_to_tensor(bag), *[new_full(sizes, size=(many,), value=0, np_dtype=I64) for _ in range(2)]
+    return y, saved_to_tensor(bag), sizes, sizes.clone()
 
 
-@op(method=False, name="embedding_bag")
+@register_op(method=False, name="embedding_bag")
 def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
                          include_last_offset=False, padding_idx=None):
     """embedding_bag with the argument order of torch.embedding_bag.
@@ -307,14 +307,14 @@ def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mod
     return _bag_parts(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding)
 
 
-@op(method=False, name="_embedding_bag")
+@register_op(method=False, name="_embedding_bag")
 def _embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
                    include_last_offset=False, padding_idx=-1):
     """Like torch.embedding_bag, with padding_idx=-1 for none."""
     return _bag_parts(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
 
 
-@op(method=False, name="_embedding_bag_forward_only")
+@register_op(method=False, name="_embedding_bag_forward_only")
 def _embedding_bag_forward_only(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
                                 include_last_offset=False, padding_idx=-1):
     """Like torch._embedding_bag, without a gradient."""

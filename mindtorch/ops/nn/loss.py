@@ -7,15 +7,15 @@ import warnings
 
 from mindtorch.core.dtypes import I64
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import like, pointwise, pointwise_unless_reduced
-from mindtorch.core.promote import pair, result_dtype
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
+from mindtorch.core.stride_rules import like, pointwise, pointwise_unless_reduced
+from mindtorch.core.type_promotion import promote_pair, result_dtype
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
-from mindtorch.ops.nn._fused import again_wide, dim_of, need_float, reduced, reduction_of, tensor_arg, title
-from mindtorch.ops._checks import broadcast_of, need_number
-from mindtorch.ops._operands import number
-from mindtorch.ops.basic import cast, eq_, gt_, keep, le_, mul_, ne_, new_full
+from mindtorch.ops.nn._fused import again_wide, dim_of, check_floating, reduced, reduction_of, check_tensor_arg, scalar_type_name
+from mindtorch.ops._checks import broadcast_of, check_number
+from mindtorch.ops._operands import scalar
+from mindtorch.ops.basic import cast, eq_, gt_, mask_grad, le_, mul_, ne_, new_full
 from mindtorch.ops.nn.activation import logsigmoid, logsigmoid_
 
 
@@ -60,8 +60,8 @@ _bce_logits = _elementwise("binary_cross_entropy_with_logits",
 
 
 def _operands(name, input, target):
-    tensor_arg(name, "input", input)
-    tensor_arg(name, "target", target, 2)
+    check_tensor_arg(name, "input", input)
+    check_tensor_arg(name, "target", target, 2)
 
 
 def _warn_size(input, target):
@@ -75,9 +75,9 @@ def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
     _warn_size(input, target)
     if input._sizes != target._sizes:
         broadcast_of(input._sizes, target._sizes)
-    x, t = pair(input, target)
-    if x._stype.kind not in kinds:
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(x)}' on device {x.device}")
+    x, t = promote_pair(input, target)
+    if x._np_dtype.kind not in kinds:
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(x)}' on device {x.device}")
     if weight is None:
         return p(x, t, reduction=reduction, param=param)
     if weight._sizes != input._sizes:
@@ -88,7 +88,7 @@ def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Computes squared differences."""
     _operands("mse_loss", input, target)
@@ -96,7 +96,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return _pair_loss("mse_cpu", _mse, None, input, target, weight, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Computes absolute differences."""
     _operands("l1_loss", input, target)
@@ -110,7 +110,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
     return _pair_loss("abs_cpu", _l1, None, input, target, weight, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """Computes squared differences / (2 beta) where they are below `beta`, absolute differences -
     beta / 2 above."""
@@ -123,7 +123,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     return _pair_loss("smooth_l1_cpu", _smooth, float(beta), input, target, None, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """Computes squared differences / 2 where they are below `delta`, delta * (absolute differences
     - delta / 2) above."""
@@ -141,7 +141,7 @@ def _weighted(v, weight, reduction):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Computes -(t log x + (1 - t) log(1 - x)) for probabilities x. Logarithms are clamped at -100.
     """
@@ -150,9 +150,9 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     if input._sizes != target._sizes:
         raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is "
                          "deprecated. Please ensure they have the same size.")
-    if input._stype != target._stype:
-        raise RuntimeError(f"Found dtype {title(target)} but expected {title(input)}")
-    need_float("binary_cross_entropy", input)
+    if input._np_dtype != target._np_dtype:
+        raise RuntimeError(f"Found dtype {scalar_type_name(target)} but expected {scalar_type_name(input)}")
+    check_floating("binary_cross_entropy", input)
     if weight is None:
         return _bce(input, target, reduction=reduction, param=None)
     if not _broadcasts(weight._sizes, input._sizes):
@@ -171,10 +171,10 @@ def _logits_loss(input, target, weight, pos_weight, reduction):
     _operands("binary_cross_entropy_with_logits", input, target)
     if target._sizes != input._sizes:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
-    x, t = pair(input, target)
-    need_float("binary_cross_entropy_with_logits", x)
-    if x._stype != target._stype and target._stype.kind in "iub":
-        raise RuntimeError(f"result type {title(x)} can't be cast to the desired output type {title(target)}")
+    x, t = promote_pair(input, target)
+    check_floating("binary_cross_entropy_with_logits", x)
+    if x._np_dtype != target._np_dtype and target._np_dtype.kind in "iub":
+        raise RuntimeError(f"result type {scalar_type_name(x)} can't be cast to the desired output type {scalar_type_name(target)}")
     if pos_weight is None:
         if weight is None:
             return _bce_logits(x, t, reduction=reduction, param=None)
@@ -189,14 +189,14 @@ def _softplus_negative(x):
     return -logsigmoid_(x)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean",
                                      pos_weight=None):
     """Computes the binary cross entropy of sigmoid(input) in a form that does not overflow."""
     return _logits_loss(input, target, weight, pos_weight, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="binary_cross_entropy_with_logits", autocast="float32")
+@register_op(method=False, name="binary_cross_entropy_with_logits", autocast="float32")
 def _torch_bce_logits(input, target, weight=None, pos_weight=None, reduction=1):
     """binary_cross_entropy_with_logits with the reduction as an integer (0: none, 1: mean, 2: sum).
     """
@@ -212,7 +212,7 @@ def _kl(input, target, reduction, log_target):
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """Computes target * (log(target) - input): the Kullback-Leibler divergence of log probabilities
     `input`."""
@@ -226,7 +226,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     return _kl(input, target, reduction, log_target)
 
 
-@op(method=False, name="kl_div")
+@register_op(method=False, name="kl_div")
 def _torch_kl_div(input, target, reduction=1, *, log_target=False):
     """kl_div with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _kl(input, target, reduction_of(reduction), log_target)
@@ -238,11 +238,11 @@ def _poisson(input, target, log_input, full, eps, reduction):
     if full:
         t = target
         stirling = t * t.log() - t + (t * (2 * math.pi)).log() * 0.5
-        v = v + stirling.masked_fill(le_(t, number(1, t)), 0)
+        v = v + stirling.masked_fill(le_(t, scalar(1, t)), 0)
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction="mean"):
     """Computes the negative log likelihood of Poisson counts."""
     if reduction not in ("none", "mean", "sum"):
@@ -250,20 +250,20 @@ def poisson_nll_loss(input, target, log_input=True, full=False, size_average=Non
     return _poisson(input, target, log_input, full, eps, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="poisson_nll_loss", autocast="float32")
+@register_op(method=False, name="poisson_nll_loss", autocast="float32")
 def _torch_poisson(input, target, log_input, full, eps, reduction):
     """poisson_nll_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _poisson(input, target, log_input, full, eps, reduction_of(reduction))
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean"):
     """Computes the negative log likelihood of normal samples with given variances."""
     _operands("gaussian_nll_loss", input, target)
     if isinstance(var, (int, float)):
         if var < 0:
             raise ValueError("var has negative entry/entries")
-        var = new_full(input, size=input._sizes, value=var, stype=input._stype)
+        var = new_full(input, size=input._sizes, value=var, np_dtype=input._np_dtype)
     # The lower bound does not block the gradient.
     var = _limited_variance(var, least=eps)
     if var._sizes != input._sizes:
@@ -290,18 +290,18 @@ def _plain(reduction):
 
 
 # ------------------------------------------------------------------ similarities and distances
-@op(method=False, aliases="nn.functional.cosine_similarity")
+@register_op(method=False, aliases="nn.functional.cosine_similarity")
 def cosine_similarity(x1, x2, dim=1, eps=1e-08):
     """Computes the dot product of x1 and x2 along `dim`, divided by the product of their norms.
     Each norm is at least eps."""
-    tensor_arg("cosine_similarity", "x1", x1)
-    tensor_arg("cosine_similarity", "x2", x2, 2)
+    check_tensor_arg("cosine_similarity", "x1", x1)
+    check_tensor_arg("cosine_similarity", "x2", x2, 2)
     if eps.__class__ is not float:
-        eps = need_number("cosine_similarity", "eps", eps)
+        eps = check_number("cosine_similarity", "eps", eps)
     d = result_dtype(x1, x2)
     if d.kind not in "fVc":
-        raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {title(d)}")
-    a, b = pair(x1, x2)
+        raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {scalar_type_name(d)}")
+    a, b = promote_pair(x1, x2)
     n = max(a.ndim, b.ndim)
     dim = dim_of(dim, n) - n
     if a._sizes != b._sizes:
@@ -322,20 +322,20 @@ _raised = primitive("limited_norm", "a, *, least", lambda c, g: g, raw=True, lay
 def _limited_norm(x, dim, eps):
     n = x.norm(2, dim, keepdim=True)
     # As in gaussian_nll_loss, the lower bound does not block the gradient.
-    return _raised(n, least=eps) if n._stype.kind == "f" else n.clamp_min(eps)
+    return _raised(n, least=eps) if n._np_dtype.kind == "f" else n.clamp_min(eps)
 
 
-@op(method=False, aliases="nn.functional.pairwise_distance")
+@register_op(method=False, aliases="nn.functional.pairwise_distance")
 def pairwise_distance(x1, x2, p=2.0, eps=1e-06, keepdim=False):
     """Computes the p-norm of x1 - x2 + eps over the last dim."""
-    tensor_arg("pairwise_distance", "x1", x1)
-    tensor_arg("pairwise_distance", "x2", x2, 2)
+    check_tensor_arg("pairwise_distance", "x1", x1)
+    check_tensor_arg("pairwise_distance", "x2", x2, 2)
     return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
 
 
 def _cosine_embedding(input1, input2, target, margin, reduction):
     for i, t in enumerate((input1, input2, target)):
-        tensor_arg("cosine_embedding_loss", ("input1", "input2", "target")[i], t, i + 1)
+        check_tensor_arg("cosine_embedding_loss", ("input1", "input2", "target")[i], t, i + 1)
     n = target.ndim
     if n not in (0, 1):
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -343,20 +343,20 @@ def _cosine_embedding(input1, input2, target, margin, reduction):
         raise RuntimeError(f"{n}D target tensor expects {n + 1}D input tensors, but found inputs with sizes "
                            f"{list(input1._sizes)} and {list(input2._sizes)}.")
     eps = 1e-12
-    cos = mul_(*pair(input1, input2)).sum(n) / ((input1 * input1).sum(n) + eps).mul((input2 * input2).sum(n) + eps).sqrt()
+    cos = mul_(*promote_pair(input1, input2)).sum(n) / ((input1 * input1).sum(n) + eps).mul((input2 * input2).sum(n) + eps).sqrt()
     _common(cos, target)
-    pos, neg = ne_(target, number(1, target)), ne_(target, number(-1, target))
+    pos, neg = ne_(target, scalar(1, target)), ne_(target, scalar(-1, target))
     v = (1 - cos).masked_fill(pos, 0) + (cos - margin).clamp_min(0).masked_fill(neg, 0)
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """Computes 1 - cos for targets 1, max(0, cos - margin) for targets -1."""
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="cosine_embedding_loss", autocast="float32")
+@register_op(method=False, name="cosine_embedding_loss", autocast="float32")
 def _torch_cosine_embedding(input1, input2, target, margin=0.0, reduction=1):
     """cosine_embedding_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction))
@@ -365,7 +365,7 @@ def _torch_cosine_embedding(input1, input2, target, margin=0.0, reduction=1):
 # ------------------------------------------------------------------ margins
 def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
     for i, t in enumerate((anchor, positive, negative)):
-        tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
+        check_tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
     dims = {t.ndim for t in (anchor, positive, negative)}
     if len(dims) > 1:
         raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
@@ -381,20 +381,20 @@ def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
     return reduced((near - far + margin).clamp_min(0), reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, size_average=None, reduce=None,
                         reduction="mean"):
     """Computes max(0, distance to positive - distance to negative + margin)."""
     return _triplet(anchor, positive, negative, margin, p, eps, swap, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="triplet_margin_loss", autocast="float32")
+@register_op(method=False, name="triplet_margin_loss", autocast="float32")
 def _torch_triplet(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06, swap=False, reduction=1):
     """triplet_margin_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _triplet(anchor, positive, negative, margin, p, eps, swap, reduction_of(reduction))
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False,
                                       reduction="mean"):
     """Like triplet_margin_loss, with any distance function."""
@@ -402,7 +402,7 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
         raise ValueError(f"margin must be greater than 0, got {margin}")
     distance = pairwise_distance if distance_function is None else distance_function
     for i, t in enumerate((anchor, positive, negative)):
-        tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
+        check_tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
     dims = {t.ndim for t in (anchor, positive, negative)}
     if len(dims) > 1:
         raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
@@ -417,11 +417,11 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 def _ranking(input1, input2, target, margin, reduction):
     for i, t in enumerate((input1, input2, target)):
-        tensor_arg("margin_ranking_loss", ("input1", "input2", "target")[i], t, i + 1)
+        check_tensor_arg("margin_ranking_loss", ("input1", "input2", "target")[i], t, i + 1)
     return reduced((-target * (input1 - input2) + margin).clamp_min(0), reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """Computes max(0, -target * (input1 - input2) + margin)."""
     if not input1.ndim == input2.ndim == target.ndim:
@@ -430,7 +430,7 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
     return _ranking(input1, input2, target, margin, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="margin_ranking_loss", autocast="float32")
+@register_op(method=False, name="margin_ranking_loss", autocast="float32")
 def _torch_ranking(input1, input2, target, margin=0.0, reduction=1):
     """margin_ranking_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _ranking(input1, input2, target, margin, reduction_of(reduction))
@@ -438,25 +438,25 @@ def _torch_ranking(input1, input2, target, margin=0.0, reduction=1):
 
 def _hinge(input, target, margin, reduction):
     _operands("hinge_embedding_loss", input, target)
-    one, minus = eq_(target, number(1, target)), eq_(target, number(-1, target))
+    one, minus = eq_(target, scalar(1, target)), eq_(target, scalar(-1, target))
     _common(input, target)
     v = (margin - input).clamp_min(0).masked_fill(one, 0) + input.masked_fill(minus, 0)
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """Returns input for targets 1, max(0, margin - input) for targets -1."""
     return _hinge(input, target, margin, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="hinge_embedding_loss", autocast="float32")
+@register_op(method=False, name="hinge_embedding_loss", autocast="float32")
 def _torch_hinge(input, target, margin=1.0, reduction=1):
     """hinge_embedding_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _hinge(input, target, margin, reduction_of(reduction))
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """Computes log(1 + exp(-target * input))."""
     _operands("soft_margin_loss", input, target)
@@ -464,7 +464,7 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
     return reduced((-target * input).exp().log1p(), reduction)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Computes the binary cross entropy of logits, averaged over the classes (last dim)."""
     _operands("multilabel_soft_margin_loss", input, target)
@@ -477,7 +477,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
 
 def _positive(z):
     """Computes max(z, 0) with zero gradient at z == 0. NaN becomes 0."""
-    return keep(z, gt_(z, number(0, z)))
+    return mask_grad(z, gt_(z, scalar(0, z)))
 
 
 def _rows_and_classes(input):
@@ -496,14 +496,14 @@ _class_hits = primitive("class_hits", "t, *, classes")
 _multilabel_targets = primitive("multilabel_targets", "t, *, classes")
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Averages weight * max(0, margin - input at the target + input)^p over the wrong classes."""
     _operands("multi_margin_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     if p != 1 and p != 2:
         raise ValueError("only p == 1 and p == 2 supported")
-    need_float("multi_margin_loss", input)
+    check_floating("multi_margin_loss", input)
     rows, classes = _rows_and_classes(input)
     if target.ndim > 1 or target._numel != rows:
         raise RuntimeError(f"multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch "
@@ -525,7 +525,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     return reduced(v, reduction)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """Sums max(0, 1 - (input at a target - input elsewhere)) / classes. A row's targets end at the
     first -1."""
@@ -534,7 +534,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     rows, n = _rows_and_classes(input)
     if target._sizes != input._sizes and not (input._numel == 1 and target._numel == 1 and input.ndim < 2):
         raise RuntimeError(f"inconsistent target size: {list(target._sizes)} for input of size: {list(input._sizes)}")
-    need_float("multilabel_margin_loss_forward_out", input)
+    check_floating("multilabel_margin_loss_forward_out", input)
     x = input.reshape(rows, n)
     at, drop = _multilabel_targets(target.reshape(rows, n), classes=n if input.ndim else None)
     z = _positive(1 - (x.gather(1, at).unsqueeze(2) - x.unsqueeze(1)))

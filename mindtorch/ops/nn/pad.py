@@ -1,13 +1,13 @@
 """torch.nn.functional.pad in all its modes."""
 import functools
 
-from mindtorch.core.dispatch import FLAGS, NUMBERS
-from mindtorch.core.layout import suggested_by_first
-from mindtorch.core.numbers import read
-from mindtorch.core.promote import number_dtype
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.ops.nn._fused import tensor_arg, title
+from mindtorch.core.dispatch import dispatch_state, NUMBERS
+from mindtorch.core.stride_rules import suggested_by_first
+from mindtorch.core.scalars import read
+from mindtorch.core.type_promotion import number_dtype
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
 from mindtorch.ops.shapes._sizes import size_of
 from mindtorch.ops.shapes.shape import in_c_order, pad_constant_
 
@@ -44,7 +44,7 @@ def _constant(input, pad, value):
             raise RuntimeError(f"The input size {n}, plus negative padding {lo} and {hi} resulted in a negative output "
                                "size, which "
                                f"is invalid. Check dimension {i} of your input.")
-    kind = input._stype.kind
+    kind = input._np_dtype.kind
     if value.__class__ not in NUMBERS:
         value = read("pad", "value", "number", value)
     if kind in "iu":
@@ -55,18 +55,18 @@ def _constant(input, pad, value):
     return pad_constant_(input, pads=pairs, value=value)
 
 
-@op(method=False)
+@register_op(method=False)
 def constant_pad_nd(input, pad, value=0):
     """Pads the last dims of input with `value`. Negative counts crop."""
-    tensor_arg("constant_pad_nd", "input", input)
+    check_tensor_arg("constant_pad_nd", "input", input)
     return _constant(input, pad, value)
 
 
-@op(ns="nn.functional", method=False, name="pad")
+@register_op(ns="nn.functional", method=False, name="pad")
 def pad_(input, pad, mode="constant", value=None):
     """Pads the last dims of input: constant (any dims), reflect, replicate or circular (1 to 3
     dims)."""
-    tensor_arg("pad", "input", input)
+    check_tensor_arg("pad", "input", input)
     if mode == "constant":
         return _constant(input, pad, 0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
@@ -80,15 +80,15 @@ def pad_(input, pad, mode="constant", value=None):
         raise NotImplementedError(f"Padding size {len(pad)} is not supported for {ndim}D input tensor.")
     # Dispatcher layers see one op per rank. If none is active, the shared implementation is called
     # directly.
-    return _BY_RANK[mode, n](input, pad) if mode != "circular" and FLAGS.ops else _repeating(input, pairs, n, mode)
+    return _BY_RANK[mode, n](input, pad) if mode != "circular" and dispatch_state.ops else _repeating(input, pairs, n, mode)
 
 
 def _repeating(input, pairs, n, mode):
     """Extends the last n dims of input: mirrored, with the edge element, or wrapped around."""
     plan = _plan(input._sizes, pairs, n, mode)
-    if input._stype.kind == "b" and mode != "circular":
+    if input._np_dtype.kind == "b" and mode != "circular":
         names = {"reflect": "reflection_pad", "replicate": "replication_pad"}
-        raise NotImplementedError(f"\"{names[mode]}{n}d\" not implemented for '{title(input)}' on device {input.device}")
+        raise NotImplementedError(f"\"{names[mode]}{n}d\" not implemented for '{scalar_type_name(input)}' on device {input.device}")
     if mode == "circular":
         input = in_c_order(input)
     return take_axes_(input, plan=plan) if plan else input.clone()
@@ -124,14 +124,14 @@ def _plan(sizes, pairs, n, mode):
 
 def _of_rank(mode, name, n):
     def padded(input, padding):
-        tensor_arg(name, "input", input)
+        check_tensor_arg(name, "input", input)
         if len(padding) != 2 * n or input.ndim not in (n + 1, n + 2):
             raise RuntimeError(f"{name}: expected {2 * n} padding values and an input of {n + 1} or {n + 2} dimensions, but got "
                                f"{len(padding)} values and {input.ndim} dimensions")
         return _repeating(input, _pairs(_counts(padding), input.ndim), n, mode)
     padded.__name__ = name
     padded.__doc__ = f"`torch.nn.functional.pad` over {n} dims in mode \"{mode}\", as a separate op."
-    return op(padded, ns="_C._nn", method=False, autocast="float32")
+    return register_op(padded, ns="_C._nn", method=False, autocast="float32")
 
 
 #: (mode, number of dims) -> the op that autocast recognizes

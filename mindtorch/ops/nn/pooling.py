@@ -2,16 +2,16 @@
 import functools
 import math
 
-from mindtorch.core import forward
-from mindtorch.core.determinism import alert
+from mindtorch.core import forward_ad
+from mindtorch.core.deterministic import alert
 from mindtorch.core.dispatch import NUMBERS
 from mindtorch.core.dtypes import I64
-from mindtorch.core.layout import by_operand, format_strides, format_told, laid_out, strides_of
-from mindtorch.core.numbers import read
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
+from mindtorch.core.stride_rules import by_operand, format_strides, format_told, as_strided_copy, strides_of
+from mindtorch.core.scalars import read
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
 from mindtorch.ops.creation.random import rand
-from mindtorch.ops.nn._fused import numbers, tensor_arg, title
+from mindtorch.ops.nn._fused import expand_param, check_tensor_arg, scalar_type_name
 from mindtorch.ops.shapes._sizes import int_of
 
 # ------------------------------------------------------------------ primitives
@@ -26,7 +26,7 @@ def _suggested(r, operands, kw):
     a = operands[0]
     if a.ndim == 4 and len(kw.get("kernel", ())) == 3:
         told = format_told((1, *a.shape), (a.size, *strides_of(a)))
-        return laid_out(r, format_strides((1, *r.shape), told)[1:])
+        return as_strided_copy(r, format_strides((1, *r.shape), told)[1:])
     return _by_input(r, operands, kw)
 
 # Gathering elements at flat indices of the spatial dims, and scattering (with addition or
@@ -52,7 +52,7 @@ def _max_rule(c, g):
 
 
 #: (y, and with `places` the offset of each maximum in its window, in a small integer dtype)
-_max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilation, out, places", _max_rule, node=node, held=(1,),
+_max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilation, out, places", _max_rule, node=node, residuals=(1,),
                           layout=None if n == 1 else _suggested)
              for n, node in ((1, "SqueezeBackward1"), (2, "MaxPool2DWithIndicesBackward0"), (3, "MaxPool3DWithIndicesBackward0"))}
 
@@ -108,7 +108,7 @@ def _sizes(name, n, what, x, default=None):
     if x.__class__ is int:
         return (x,) * n
     try:
-        return numbers(x, n, name, what)
+        return expand_param(x, n, name, what)
     except RuntimeError:
         raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {words}") from None
 
@@ -198,18 +198,18 @@ def _windows(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
 
 
 def _refuse(kernel_name, x, ints):
-    if x._stype.kind in ("fV" if not ints else "fViu"):
+    if x._np_dtype.kind in ("fV" if not ints else "fViu"):
         return
-    raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{title(x)}' on device {x.device}")
+    raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{scalar_type_name(x)}' on device {x.device}")
 
 
 # ------------------------------------------------------------------ max pools
 def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
     name = _MAXIMA[n]
-    tensor_arg(name, "input", input)
+    check_tensor_arg(name, "input", input)
     kernel, stride, padding, dilation, out = _window(name, n, input._sizes, kernel_size, stride, padding, dilation, ceil_mode)
     _refuse("max_pool1d_impl" if n == 1 else name, input, n > 1)
-    places = indices or forward.followed(input)
+    places = indices or forward_ad.is_differentiated(input)
     y = _max_pool[n](input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, places=places)
     if not places:
         return y
@@ -219,21 +219,21 @@ def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
     return y, _max_index(arg, size=input._sizes[-n:], kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """Returns the maximum of each window of (N, C, L) or (C, L), with its index if
     `return_indices`."""
     return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """Returns the maximum of each window of (N, C, H, W) or (C, H, W), with its flat index if
     `return_indices`."""
     return _max(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """Returns the maximum of each window of (N, C, D, H, W) or (C, D, H, W), with its flat index if
     `return_indices`."""
@@ -248,15 +248,15 @@ def _declare_max(n):
     def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
         """Returns the maximum of each window and its index."""
         return _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
-    op(method=False, name=f"max_pool{n}d")(pool)
-    op(ns="nn.functional", method=False, name=f"max_pool{n}d_with_indices")(with_indices)
+    register_op(method=False, name=f"max_pool{n}d")(pool)
+    register_op(ns="nn.functional", method=False, name=f"max_pool{n}d_with_indices")(with_indices)
 
 
 for _n in (1, 2, 3):
     _declare_max(_n)
 
 
-@op(method=False, name="max_pool1d_with_indices")
+@register_op(method=False, name="max_pool1d_with_indices")
 def _max_pool1d_with_indices(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     """Returns the maximum of each window and its index."""
     return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
@@ -265,32 +265,32 @@ def _max_pool1d_with_indices(input, kernel_size, stride=(), padding=0, dilation=
 # ------------------------------------------------------------------ average pools
 def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     name = _MEANS[n]
-    tensor_arg(name, "input", input)
+    check_tensor_arg(name, "input", input)
     if divisor_override is not None:
         if divisor_override.__class__ not in NUMBERS:
             divisor_override = read(name, "divisor_override", "int", divisor_override)
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
     kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)
-    if (d := input._stype).kind not in "fV" and d != I64:
-        raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(input)}' on device {input.device}")
+    if (d := input._np_dtype).kind not in "fV" and d != I64:
+        raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{scalar_type_name(input)}' on device {input.device}")
     return _avg_pool[n](input, kernel=kernel, stride=stride, padding=padding, out=out, include_pad=bool(count_include_pad),
                         override=divisor_override)
 
 
-@op(method=False, aliases="nn.functional.avg_pool1d")
+@register_op(method=False, aliases="nn.functional.avg_pool1d")
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """Computes the mean of each window of (N, C, L) or (C, L)."""
     return _avg(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """Computes the mean of each window of (N, C, H, W) or (C, H, W)."""
     return _avg(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """Computes the mean of each window of (N, C, D, H, W) or (C, D, H, W)."""
     return _avg(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -306,19 +306,19 @@ def _lp(n, input, norm_type, kernel_size, stride, ceil_mode):
     return (y * math.prod(kernel)).pow(1.0 / p)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """Computes the p-norm of each window of (N, C, L) or (C, L)."""
     return _lp(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """Computes the p-norm of each window of (N, C, H, W) or (C, H, W)."""
     return _lp(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """Computes the p-norm of each window of (N, C, D, H, W) or (C, D, H, W)."""
     return _lp(3, input, norm_type, kernel_size, stride, ceil_mode)
@@ -376,19 +376,19 @@ def _check_filled(name, shape, first):
 
 def _forward_only(name, y, out):
     """Returns `y`. If `y` is empty, its backward raises an error."""
-    if 0 in out and y._gnode is not None:
+    if 0 in out and y._grad_fn_ is not None:
         def refuse(grads):
             if grads[0] is None:
                 return
             raise RuntimeError(f"{name}_backward(): Expected grad_output to have non-zero size for non-batch dimensions, but grad_output has sizes "
                                f"{list(y._sizes)}")
-        y._gnode.register_prehook(refuse)
+        y._grad_fn_.register_prehook(refuse)
     return y
 
 
 def _adaptive_mean(n, input, output_size):
     name = _ADAPTIVE_MEANS[n]
-    tensor_arg(name, "input", input)
+    check_tensor_arg(name, "input", input)
     out, kernel = _target(name, n, input, output_size, n == 3)
     _refuse(_ADAPTIVE_MEANS[n if n > 1 else 2], input, False)
     if kernel is not None:
@@ -397,20 +397,20 @@ def _adaptive_mean(n, input, output_size):
     return _forward_only(name, y, out) if 0 in out else y
 
 
-@op(method=False, aliases="nn.functional.adaptive_avg_pool1d")
+@register_op(method=False, aliases="nn.functional.adaptive_avg_pool1d")
 def adaptive_avg_pool1d(input, output_size):
     """Computes the means of `output_size` pieces of (N, C, L) or (C, L)."""
     return _adaptive_mean(1, input, output_size)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def adaptive_avg_pool2d(input, output_size):
     """Computes the means over a grid of `output_size` pieces of (N, C, H, W) or (C, H, W). None
     keeps the size of a dim."""
     return _adaptive_mean(2, input, output_size)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def adaptive_avg_pool3d(input, output_size):
     """Computes the means over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W).
     None keeps the size of a dim."""
@@ -419,35 +419,35 @@ def adaptive_avg_pool3d(input, output_size):
 
 def _adaptive_largest(n, input, output_size, indices):
     name = f"adaptive_max_pool{n}d"
-    tensor_arg(name, "input", input)
+    check_tensor_arg(name, "input", input)
     out, _ = _target(name, n, input, output_size, True)
     _refuse(f"adaptive_max_pool{max(n, 2)}d", input, False)
-    places = indices or forward.followed(input)
+    places = indices or forward_ad.is_differentiated(input)
     y = _adaptive_max[n](input, target=out, places=places)
     if places:
         _forward_only(name, y[0], out)
     return y if indices or not places else y[0]
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def adaptive_max_pool1d(input, output_size, return_indices=False):
     """Returns the maxima of `output_size` pieces of (N, C, L) or (C, L)."""
     return _adaptive_largest(1, input, output_size, return_indices)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def adaptive_max_pool2d(input, output_size, return_indices=False):
     """Returns the maxima over a grid of `output_size` pieces of (N, C, H, W) or (C, H, W)."""
     return _adaptive_largest(2, input, output_size, return_indices)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def adaptive_max_pool3d(input, output_size, return_indices=False):
     """Returns the maxima over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W)."""
     return _adaptive_largest(3, input, output_size, return_indices)
 
 
-@op(method=False, name="adaptive_max_pool1d")
+@register_op(method=False, name="adaptive_max_pool1d")
 def _adaptive_max_pool1d(input, output_size):
     """Returns the maxima of `output_size` pieces and their indices."""
     return _adaptive_largest(1, input, output_size, True)
@@ -457,7 +457,7 @@ def _declare_adaptive(n):
     def with_indices(input, output_size, return_indices=False):
         """Returns the maxima of the pieces and their indices."""
         return _adaptive_largest(n, input, output_size, True)
-    op(ns="nn.functional", method=False, name=f"adaptive_max_pool{n}d_with_indices")(with_indices)
+    register_op(ns="nn.functional", method=False, name=f"adaptive_max_pool{n}d_with_indices")(with_indices)
 
 
 for _n in (1, 2, 3):
@@ -467,7 +467,7 @@ for _n in (1, 2, 3):
 # ------------------------------------------------------------------ fractional max pools
 def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, samples):
     name = f"fractional_max_pool{n}d"
-    tensor_arg(name, "input", input)
+    check_tensor_arg(name, "input", input)
     if output_size is None and output_ratio is None:
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
     if input.ndim not in (n + 1, n + 2):
@@ -497,8 +497,8 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
     if samples is None:
         samples = rand(lead + (n,), dtype=input.dtype, device=input.device)
     else:
-        tensor_arg(name, "_random_samples", samples)
-        if samples._stype != input._stype:
+        check_tensor_arg(name, "_random_samples", samples)
+        if samples._np_dtype != input._np_dtype:
             raise RuntimeError("Expect _random_samples to have the same dtype as input")
         if samples.ndim != 3:
             raise RuntimeError(f"Expect _random_samples to have 3 dimensions, got {samples.ndim}")
@@ -515,26 +515,26 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
     return (y, index) if indices else y
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
     """Returns the maxima of randomly placed windows of (N, C, H, W) or (C, H, W)."""
     return _fractional_pool(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
     """Returns the maxima of randomly placed windows of (N, C, D, H, W) or (C, D, H, W)."""
     return _fractional_pool(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
                                        _random_samples=None):
     """Like fractional_max_pool2d, and also returns the indices of the maxima."""
     return _fractional_pool(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
                                        _random_samples=None):
     """Like fractional_max_pool3d, and also returns the indices of the maxima."""
@@ -546,8 +546,8 @@ def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
     name = f"max_unpool{n}d"
     # PyTorch implements 1-d unpooling with the 2-d op
     alert(f"max_unpooling{max(n, 2)}d_forward_out")
-    tensor_arg(name, "input", input)
-    tensor_arg(name, "indices", indices, 2)
+    check_tensor_arg(name, "input", input)
+    check_tensor_arg(name, "indices", indices, 2)
     kernel = _sizes(name, n, "kernel_size", kernel_size)
     stride = _sizes(name, n, "stride", stride, kernel)
     padding = _sizes(name, n, "padding", padding)
@@ -563,8 +563,8 @@ def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
             if not s - t < o < s + t:
                 raise ValueError(f"invalid output_size \"{_tup(out)}\" (dim {d} must be between {s - t} and {s + t})")
         size = tuple(int(o) for o in out)
-    if indices._stype != I64:
-        raise RuntimeError(f"elements in indices should be type int64 but got: {title(indices)}")
+    if indices._np_dtype != I64:
+        raise RuntimeError(f"elements in indices should be type int64 but got: {scalar_type_name(indices)}")
     if input.ndim not in (n + 1, n + 2):
         raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {input.ndim} "
                            "dimensions.")
@@ -579,19 +579,19 @@ def _tup(v):
     return "(" + ", ".join(map(str, v)) + ")"
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Writes the results of max_pool1d to their original indices, and zeros elsewhere."""
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Writes the results of max_pool2d to their original indices, and zeros elsewhere."""
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Writes the results of max_pool3d to their original indices, and zeros elsewhere."""
     return _unpool(3, input, indices, kernel_size, stride, padding, output_size)

@@ -1,20 +1,20 @@
 """Recurrent networks: kernels for entire layers with backpropagation through time, and the
 functions and cells of torch._VF built on them."""
-from mindtorch.core import autocast, forward
-from mindtorch.core.alias import title
+from mindtorch.core import autocast, forward_ad
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import TABLE, op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import taken
-from mindtorch.core.values import values
+from mindtorch.core.op_registry import OPS, register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import is_tensor
+from mindtorch.core.sync import to_host
 from mindtorch.ops.basic import new_full
-from mindtorch.ops.nn._fused import again, tensor_arg
+from mindtorch.ops.nn._fused import composite_backward, check_tensor_arg
 from mindtorch.ops.nn.dropout import _dropout
 from mindtorch.ops.linalg.matmul import linear
 
 
 def _cat(items, dim=0):
-    return items[0] if len(items) == 1 else TABLE["cat"].fn(list(items), dim)
+    return items[0] if len(items) == 1 else OPS["cat"].fn(list(items), dim)
 
 
 # ------------------------------------------------------------------ one layer in one direction
@@ -54,16 +54,16 @@ _lstm_grad = primitive("lstm_backward", "gy, gh, gc, x, w_ih, w_hh, w_hr=None, w
 
 def _lstm_rule(c, g):
     if mode.on:
-        return again(lambda *a: _compose_lstm(*a, c.sizes, c.reverse),
-                     (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh, c.w_hr), g)
+        return composite_backward(lambda *a: _compose_lstm(*a, c.sizes, c.reverse),
+                                  (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh, c.w_hr), g)
     return _lstm_grad(g[0], g[1], g[2], c.x, c.w_ih, c.w_hh, c.w_hr, c.out3, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
 lstm_layer = primitive("lstm", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
-                       held=(3,), node="MkldnnRnnLayerBackward0")
+                       residuals=(3,), node="MkldnnRnnLayerBackward0")
 # PyTorch composes a cell from two matmuls, so the edges of its autograd graph have another order.
 _lstm_cell = primitive("lstm_cell", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
-                       held=(3,), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
+                       residuals=(3,), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
 
 
 def _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, sizes, reverse):
@@ -83,11 +83,11 @@ _gru_grad = primitive("gru_backward", "gy, gh, x, w_ih, w_hh, gates, h_before, i
 
 def _gru_rule(c, g):
     if mode.on:
-        return again(lambda *a: _compose_gru(*a, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
+        return composite_backward(lambda *a: _compose_gru(*a, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
     return _gru_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, c.out4, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
-gru_layer = primitive("gru", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, keep", _gru_rule, raw=True, held=(2, 3, 4),
+gru_layer = primitive("gru", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, keep", _gru_rule, raw=True, residuals=(2, 3, 4),
                       order=(5, 3, 4, 2, 0, 1))
 
 
@@ -105,19 +105,19 @@ _rnn_grad = primitive("rnn_backward", "gy, gh, x, w_ih, w_hh, y, h_before, *, re
 
 def _rnn_rule(c, g):
     if mode.on:
-        return again(lambda *a: _compose_rnn(*a, c.relu, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
+        return composite_backward(lambda *a: _compose_rnn(*a, c.relu, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
     return _rnn_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, relu=c.relu, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
 
 
-rnn_layer = primitive("rnn", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, held=(2, 3),
+rnn_layer = primitive("rnn", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, residuals=(2, 3),
                       order=(5, 3, 4, 2, 0, 1))
-_rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, held=(2, 3),
+_rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, residuals=(2, 3),
                       node="RnnBackward0", order=(4, 2, 5, 3, 0, 1))
 
 
 def _keeps(*tensors):
     """True if a node will be recorded for any of these tensors."""
-    return forward.followed(*[t for t in tensors if t is not None])
+    return forward_ad.is_differentiated(*[t for t in tensors if t is not None])
 
 
 # ------------------------------------------------------------------ stacks of layers
@@ -162,21 +162,21 @@ def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, s
         x = _cat(ys, 1)
         if dropout and train and layer < num_layers - 1:
             x = _dropout(x, dropout, True)
-    return (x,) + tuple(TABLE["stack"].fn(f, 0) for f in final)
+    return (x,) + tuple(OPS["stack"].fn(f, 0) for f in final)
 
 
 def _check(name, x, states, w_ih):
-    if x._stype.kind not in "fV":
+    if x._np_dtype.kind not in "fV":
         raise NotImplementedError(f"'{name}' is not implemented for dtype {x.dtype} on device {x.device}")
     for s in (*states, w_ih):
-        if s._stype != x._stype and not (_by_parts(x) and 8 not in (s._stype.itemsize, x._stype.itemsize)):
+        if s._np_dtype != x._np_dtype and not (_by_parts(x) and 8 not in (s._np_dtype.itemsize, x._np_dtype.itemsize)):
             raise RuntimeError(f"{name}: input, hidden state and weights must have the same dtype, got {x.dtype} and "
                                f"{s.dtype}")
 
 
 def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, lstm_one=None):
     """Runs a network over padded input (T, B, I) or (B, T, I)."""
-    tensor_arg(kind, "input", input)
+    check_tensor_arg(kind, "input", input)
     projected = kind == "lstm" and states[0]._sizes[2] != states[1]._sizes[2]
     groups = _weights(params, has_biases, projected)
     _check(kind, input, states, groups[0][0])
@@ -190,11 +190,11 @@ def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bi
 
 def _run_packed(kind, data, batch_sizes, states, params, has_biases, num_layers, dropout, train, bidirectional):
     """Runs a network over the rows of a PackedSequence."""
-    tensor_arg(kind, "data", data)
+    check_tensor_arg(kind, "data", data)
     projected = kind == "lstm" and states[0]._sizes[2] != states[1]._sizes[2]
     groups = _weights(params, has_biases, projected)
     _check(kind, data, states, groups[0][0])
-    sizes = tuple(values(batch_sizes).tolist())
+    sizes = tuple(to_host(batch_sizes).tolist())
     return _stack(kind, data, states, groups, num_layers, dropout, train, bidirectional, sizes)
 
 
@@ -203,7 +203,7 @@ def run_lstm(layer, input, hx, *rest):
     return _run("lstm", input, tuple(hx), *rest, lstm_one=layer)
 
 
-@op(method=False, autocast="lower")
+@register_op(method=False, autocast="lower")
 def lstm(*args):
     """torch._VF.lstm.
 
@@ -211,7 +211,7 @@ def lstm(*args):
     batch_first), or for packed rows (data, batch_sizes, (h, c), weights, has_biases, num_layers,
     dropout, train, bidirectional). Returns (output, h, c).
     """
-    if taken(args[1]):
+    if is_tensor(args[1]):
         data, sizes, hx, *rest = args
         return _run_packed("lstm", data, sizes, tuple(hx), *rest)
     input, hx, *rest = args
@@ -226,13 +226,13 @@ def _declare(kind, autocast):
         batch_first), or for packed rows (data, batch_sizes, h, weights, has_biases, num_layers,
         dropout, train, bidirectional). Returns (output, h).
         """
-        if taken(args[2]):
+        if is_tensor(args[2]):
             data, sizes, hx, *rest = args
             return _run_packed(kind, data, sizes, (hx,), *rest)
         input, hx, *rest = args
         return _run(kind, input, (hx,), *rest)
     run.__name__ = kind
-    return op(method=False, name=kind, autocast=autocast)(run)
+    return register_op(method=False, name=kind, autocast=autocast)(run)
 
 
 gru = _declare("gru", "by_input")
@@ -242,12 +242,12 @@ rnn_relu = _declare("rnn_relu", "lower")
 
 # ------------------------------------------------------------------ cells
 def _cell_input(name, input, states, w_ih, w_hh):
-    tensor_arg(name, "input", input)
+    check_tensor_arg(name, "input", input)
     _check(name, input, states, states[0])
     for x, w in ((input, w_ih), (states[0], w_hh)):
         # Autocast casts both, unless one is float64.
-        if x._stype != w._stype and (autocast.state.to is None or 8 in (x._stype.itemsize, w._stype.itemsize)):
-            raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {title(x._stype)} and {title(w._stype)}")
+        if x._np_dtype != w._np_dtype and (autocast.state.to is None or 8 in (x._np_dtype.itemsize, w._np_dtype.itemsize)):
+            raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {scalar_type_name(x._np_dtype)} and {scalar_type_name(w._np_dtype)}")
     if input.ndim == 1:
         return input.unsqueeze(0), [s.unsqueeze(0) for s in states], True
     return input, list(states), False
@@ -259,7 +259,7 @@ def _by_parts(x):
     return autocast.covers(x)
 
 
-@op(method=False)
+@register_op(method=False)
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """Computes one step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
     x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx), w_ih, w_hh)
@@ -277,11 +277,11 @@ def _both(b_ih, b_hh, w_hh):
     given."""
     if (b_ih is None) == (b_hh is None):
         return b_ih, b_hh
-    zero = new_full(w_hh, size=w_hh._sizes[:1], value=0, stype=w_hh._stype)
+    zero = new_full(w_hh, size=w_hh._sizes[:1], value=0, np_dtype=w_hh._np_dtype)
     return (zero if b_ih is None else b_ih), (zero if b_hh is None else b_hh)
 
 
-@op(method=False)
+@register_op(method=False)
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """Computes one step of a GRU: (B, I), (B, H) -> (B, H)."""
     x, (h,), single = _cell_input("gru_cell", input, (hx,), w_ih, w_hh)
@@ -302,7 +302,7 @@ def _plain_cell(name, relu):
                       keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]
         return h.squeeze(0) if single else h
     cell.__name__ = name
-    return op(method=False, name=name, autocast="lower")(cell)
+    return register_op(method=False, name=name, autocast="lower")(cell)
 
 
 rnn_tanh_cell = _plain_cell("rnn_tanh_cell", False)

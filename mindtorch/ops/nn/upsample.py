@@ -5,10 +5,10 @@ import warnings
 
 from mindtorch.core.dtypes import U8
 from mindtorch.core.grad_mode import mode as grad_mode
-from mindtorch.core.layout import by_operand
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.ops.nn._fused import again_wide, tensor_arg, title
+from mindtorch.core.stride_rules import by_operand
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.ops.nn._fused import again_wide, check_tensor_arg, scalar_type_name
 from mindtorch.ops.basic import mul_
 from mindtorch.ops.linalg.matmul import bmm_
 from mindtorch.ops.nn.pooling import _adaptive_mean
@@ -47,9 +47,9 @@ def _resize(input, mode, size, scales, align, antialias=False):
                            + ", ".join(f"{n}: {s}" for n, s in zip(names, size)) + ")")
     if not shape[1]:
         raise RuntimeError(f"Non-empty {input.ndim}D data tensor expected but got a tensor with sizes {list(shape)}")
-    if input._stype.kind not in "fV" and input._stype != U8:
+    if input._np_dtype.kind not in "fV" and input._np_dtype != U8:
         kind = mode.replace("-", "_") if mode != "lanczos" else "lanczos"
-        raise NotImplementedError(f"\"upsample_{kind}{dims}d\" not implemented for '{title(input)}' on device {input.device}")
+        raise NotImplementedError(f"\"upsample_{kind}{dims}d\" not implemented for '{scalar_type_name(input)}' on device {input.device}")
     p = _RESIZE[_AA[mode] if antialias else _NAMES[mode, dims]]
     return p(input, size=tuple([int(size[i]) for i in range(dims)]), scales=tuple([scales[i] for i in range(dims)]), align=bool(align))
 
@@ -57,7 +57,7 @@ def _resize(input, mode, size, scales, align, antialias=False):
 _MODES = "nearest | linear | bilinear | bicubic | trilinear | lanczos | area | nearest-exact"
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
                 antialias=False):
     """Resamples the spatial dims of (N, C, *spatial) to `size` or by `scale_factor`.
@@ -65,7 +65,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     Modes: nearest, nearest-exact, area (1 to 3 dims), linear (1), bilinear and bicubic (2, with
     optional antialiasing), trilinear (3).
     """
-    tensor_arg("interpolate", "input", input)
+    check_tensor_arg("interpolate", "input", input)
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
             raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | "
@@ -128,28 +128,28 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     return _resize(input, mode, size, scales, align_corners, antialias)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
     """Deprecated name of interpolate."""
     warnings.warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def upsample_nearest(input, size=None, scale_factor=None):
     """Deprecated: interpolate with mode="nearest"."""
     warnings.warn("`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, "nearest")
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def upsample_bilinear(input, size=None, scale_factor=None):
     """Deprecated: interpolate with mode="bilinear", align_corners=True."""
     warnings.warn("`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-@op(method=False, name="_upsample_bilinear2d_aa")
+@register_op(method=False, name="_upsample_bilinear2d_aa")
 def _upsample_bilinear2d_aa(input, output_size, align_corners, scales_h=None, scales_w=None):
     """Computes antialiased bilinear interpolation."""
     return _resize(input, "bilinear", tuple(output_size), (scales_h, scales_w), align_corners, True)
@@ -219,8 +219,8 @@ _grid_sample = {n: primitive(f"grid_sampler_{n}d", "x, grid, *, kind, padding, a
 
 
 def _sampled(input, grid, mode, padding_mode, align_corners):
-    tensor_arg("grid_sampler", "input", input)
-    tensor_arg("grid_sampler", "grid", grid, 2)
+    check_tensor_arg("grid_sampler", "input", input)
+    check_tensor_arg("grid_sampler", "grid", grid, 2)
     x, t, size, places = input, grid, input._sizes, grid._sizes
     ndim = len(size)
     if size[0] != places[0]:
@@ -240,15 +240,15 @@ def _sampled(input, grid, mode, padding_mode, align_corners):
         raise RuntimeError("grid_sampler(): expected input to have non-empty spatial dimensions, but input has "
                            "sizes "
                            f"{list(size)} with dimension {size.index(0, 2)} being empty")
-    if x._stype != t._stype:
-        raise RuntimeError(f"expected scalar type {title(x)} but found {title(t)}")
-    if x._stype.kind not in "fV":
-        raise NotImplementedError(f"\"grid_sampler_{x.ndim - 2}d_cpu_kernel_impl\" not implemented for '{title(x)}' on "
+    if x._np_dtype != t._np_dtype:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(x)} but found {scalar_type_name(t)}")
+    if x._np_dtype.kind not in "fV":
+        raise NotImplementedError(f"\"grid_sampler_{x.ndim - 2}d_cpu_kernel_impl\" not implemented for '{scalar_type_name(x)}' on "
                                   "device cpu")
     return _grid_sample[ndim - 2](input, grid, kind=mode, padding=padding_mode, align=bool(align_corners))
 
 
-@op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32")
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
     """Samples input (N, C, H, W) or (N, C, D, H, W) at the points of grid (N, *out, 2 or 3), with
     coordinates in [-1, 1]."""
@@ -276,7 +276,7 @@ def _declare_sampler(name, autocast):
     def sampler(input, grid, interpolation_mode, padding_mode, align_corners):
         """grid_sample with the modes as integers."""
         return _sampled(input, grid, _GRID_MODES[interpolation_mode], _GRID_PADDINGS[padding_mode], align_corners)
-    op(method=False, name=name, autocast=autocast)(sampler)
+    register_op(method=False, name=name, autocast=autocast)(sampler)
 
 
 _declare_sampler("grid_sampler", None)
@@ -288,18 +288,18 @@ _declare_sampler("grid_sampler_3d", "float32")
 _base_grid = primitive("affine_base_grid", "theta, *, size, align", raw=True)
 
 
-@op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False)
 def affine_grid(theta, size, align_corners=None):
     """Returns the sampling grid of affine maps theta (N, 2, 3) or (N, 3, 4) for outputs of `size`
     (N, C, *spatial)."""
-    tensor_arg("affine_grid", "theta", theta)
+    check_tensor_arg("affine_grid", "theta", theta)
     if align_corners is None:
         warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
                       "align_corners=True if the old behavior is desired. See the documentation of grid_sample for "
                       "details.",
                       stacklevel=2)
         align_corners = False
-    if theta._stype.kind not in "fV":
+    if theta._np_dtype.kind not in "fV":
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     size = tuple(int(s) for s in size)
     if len(size) not in (4, 5):
@@ -320,7 +320,7 @@ def _affine(theta, size, align_corners):
     return bmm_(base, theta, ta=False, tb=True).reshape((size[0],) + size[2:] + (len(size) - 2,))
 
 
-@op(method=False)
+@register_op(method=False)
 def affine_grid_generator(theta, size, align_corners):
     """Like affine_grid, with a required align_corners."""
     return _affine(theta, tuple(int(s) for s in size), align_corners)
@@ -331,10 +331,10 @@ shuffle_ = primitive("pixel_shuffle", "x, *, factor", lambda c, g: unshuffle_(g,
 unshuffle_ = primitive("pixel_unshuffle", "x, *, factor", lambda c, g: shuffle_(g, factor=c.factor), raw=True, layout=_suggested)
 
 
-@op(method=False, aliases="nn.functional.pixel_shuffle")
+@register_op(method=False, aliases="nn.functional.pixel_shuffle")
 def pixel_shuffle(input, upscale_factor):
     """Rearranges (*, C r^2, H, W) to (*, C, H r, W r)."""
-    tensor_arg("pixel_shuffle", "input", input)
+    check_tensor_arg("pixel_shuffle", "input", input)
     shape, r = input._sizes, upscale_factor
     if input.ndim < 3:
         raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
@@ -348,10 +348,10 @@ def pixel_shuffle(input, upscale_factor):
     return shuffle_(input, factor=r)
 
 
-@op(method=False, aliases="nn.functional.pixel_unshuffle")
+@register_op(method=False, aliases="nn.functional.pixel_unshuffle")
 def pixel_unshuffle(input, downscale_factor):
     """Rearranges (*, C, H r, W r) to (*, C r^2, H, W)."""
-    tensor_arg("pixel_unshuffle", "input", input)
+    check_tensor_arg("pixel_unshuffle", "input", input)
     shape, r = input._sizes, downscale_factor
     if input.ndim < 3:
         raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
@@ -370,10 +370,10 @@ channels_ = primitive("native_channel_shuffle", "x, *, groups",
                       lambda c, g: channels_(g, groups=g._sizes[1] // c.groups if c.groups else 1), raw=True, layout=_suggested)
 
 
-@op(method=False, aliases="nn.functional.channel_shuffle native_channel_shuffle nn.functional.native_channel_shuffle")
+@register_op(method=False, aliases="nn.functional.channel_shuffle native_channel_shuffle nn.functional.native_channel_shuffle")
 def channel_shuffle(input, groups):
     """Interleaves the channels of `groups` groups of (N, C, *)."""
-    tensor_arg("channel_shuffle", "input", input)
+    check_tensor_arg("channel_shuffle", "input", input)
     shape = input._sizes
     if input.ndim <= 2:
         raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(shape)}")

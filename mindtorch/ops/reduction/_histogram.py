@@ -2,10 +2,10 @@
 PyTorch."""
 from mindtorch.core.dtypes import I64
 from mindtorch.core.return_types import struct
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.ops._checks import need_tensor, unsupported
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.basic import cast
 from mindtorch.ops.elementwise.binary import div
@@ -24,33 +24,33 @@ _result = primitive("histogram_result", "r, x, weight=None", None, no_derivative
                     node="NotImplemented")
 
 
-@op(capture="sizes")
+@register_op(capture="sizes")
 def bincount(input, weights=None, minlength=0):
     """Counts the occurrences of each non-negative integer in a 1-d tensor, or sums their weights.
     """
-    need_tensor("bincount", input)
-    if input._stype.kind not in "iu":
-        raise unsupported("bincount", input)
+    check_tensor("bincount", input)
+    if input._np_dtype.kind not in "iu":
+        raise not_implemented("bincount", input)
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
     if input.ndim != 1:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None:
-        need_tensor("bincount", weights, "weights", 2)
+        check_tensor("bincount", weights, "weights", 2)
     return _bincount(input, weights, minlength=minlength)
 
 
-@op(out="same")
+@register_op(out="same")
 def histc(input, bins=100, min=0, max=0):
     """Computes a histogram with equal bins between min and max. If both are 0, the range of the
     data is used.
 
     As in PyTorch, integers are supported on devices but not on the host.
     """
-    need_tensor("histc", input)
-    whole = input._stype.kind in "iu" and input._h is not None
-    if input._stype.kind not in "fV" and not whole:
-        raise unsupported("histc", input)
+    check_tensor("histc", input)
+    whole = input._np_dtype.kind in "iu" and input._handle is not None
+    if input._np_dtype.kind not in "fV" and not whole:
+        raise not_implemented("histc", input)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
     if whole:
@@ -69,22 +69,22 @@ def _histc_whole(input, bins, low, high):
     at = div((x - low) * bins, high - low, rounding_mode="floor").clamp(max=bins - 1)
     # values outside the range are counted in an extra last bin
     at = where((x >= low).logical_and(x <= high), at, bins)
-    return cast(at.new_zeros(bins + 1).index_add(0, at, at.new_ones(at.shape))[:bins].clone(), input._stype)
+    return cast(at.new_zeros(bins + 1).index_add(0, at, at.new_ones(at.shape))[:bins].clone(), input._np_dtype)
 
 
 def _real_float(name, input):
-    need_tensor(name, input)
-    if input._stype.kind != "f" or input._stype.itemsize < 4:
-        raise unsupported(name, input)
+    check_tensor(name, input)
+    if input._np_dtype.kind != "f" or input._np_dtype.itemsize < 4:
+        raise not_implemented(name, input)
 
 
 def _edges(name, x, bins, low_high, dim):
     """Returns the bin edges along one axis: the given ones, or those of `bins` equal bins over the
     range (default: the range of the data)."""
-    if bins.__class__ is Tensor or taken(bins):
+    if bins.__class__ is Tensor or is_tensor(bins):
         if bins.ndim != 1:
             raise RuntimeError(f"{name}(): bins tensor should have one dimension, but got {bins.ndim} dimensions")
-        if bins._stype != x._stype:
+        if bins._np_dtype != x._np_dtype:
             raise RuntimeError(f"{name}(): input tensor and bins tensors should have the same dtype")
         return bins.detach().clone()
     if bins <= 0:
@@ -106,14 +106,14 @@ def _histogram(columns, edges, weight, density):
         r = _share(r)
         for d, e in enumerate(edges):
             r = _density(r, e, dim=d)
-    return cast(r, columns[0]._stype)
+    return cast(r, columns[0]._np_dtype)
 
 
 def _weight(name, weight, input, shape):
     if weight is None:
         return None
-    need_tensor(name, weight, "weight", 4)
-    if weight._stype != input._stype:
+    check_tensor(name, weight, "weight", 4)
+    if weight._np_dtype != input._np_dtype:
         raise RuntimeError(f"{name}(): if weight tensor is provided, input tensor and weight tensor should have the "
                            f"same dtype")
     if weight._sizes != shape:
@@ -125,7 +125,7 @@ def _weight(name, weight, input, shape):
 _Histogram, _Histogramdd = struct("histogram", "hist bin_edges"), struct("histogramdd", "hist bin_edges")
 
 
-@op(out="same")
+@register_op(out="same")
 def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """Returns (hist, bin_edges) with `bins` equal bins over the range, or with the given increasing
     edges."""
@@ -136,7 +136,7 @@ def histogram(input, bins=100, *, range=None, weight=None, density=False):
     return _Histogram(_result(_histogram([x], [e], w, density), input, w), _result(e, input, w))
 
 
-@op(method=True)
+@register_op(method=True)
 def histogramdd(input, bins, range=None, weight=None, density=False):
     """Returns (hist, bin_edges) of points, whose coordinates are in the last dim of `input`."""
     _real_float("histogramdd", input)
@@ -148,7 +148,7 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
         raise RuntimeError(f"histogramdd(): expected {d} bin counts or edges for input with {d} columns, but got "
                            f"{len(bins)}")
     w = _weight("histogramdd", weight, input, input._sizes[:-1])
-    given = [b.__class__ is Tensor or taken(b) for b in bins]
+    given = [b.__class__ is Tensor or is_tensor(b) for b in bins]
     pairs = [None] * d if range is None else list(zip(range[::2], range[1::2]))
     if len(pairs) != d:
         raise RuntimeError(f"histogramdd(): for a {d}-dimensional histogram range should have {2 * d} elements")

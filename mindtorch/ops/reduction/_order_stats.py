@@ -1,14 +1,14 @@
 """Order statistics: median, k-th value, mode, quantiles."""
-from mindtorch.core import forward
-from mindtorch.core.layout import like
+from mindtorch.core import forward_ad
+from mindtorch.core.stride_rules import like
 from mindtorch.core.return_types import struct
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, Const, taken
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops.reduction._along import put_at, take_at
-from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
-from mindtorch.ops._operands import number
-from mindtorch.ops.elementwise._blend import lerp_
+from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
+from mindtorch.ops._operands import scalar
+from mindtorch.ops.elementwise._ternary import lerp_
 from mindtorch.ops.basic import add_, cast, mul_, sub_
 from mindtorch.ops.reduction.reduce import _extreme_grad, need_elements
 
@@ -20,9 +20,9 @@ def _to_picked(c, g):
 
 
 def _along(name, input, dim):
-    need_tensor(name, input)
-    if input._stype.kind == "c":
-        raise unsupported(name, input)
+    check_tensor(name, input)
+    if input._np_dtype.kind == "c":
+        raise not_implemented(name, input)
     axis = wrap_dim(name, dim, input.ndim)
     if input.ndim:
         need_elements(name, input, axis)
@@ -36,16 +36,16 @@ def _median(name, skip):
     result = struct(name, "values indices")
 
     def median(input, dim=None, keepdim=False):
-        need_tensor(name, input)
+        check_tensor(name, input)
         if dim is None:
-            if input._stype.kind in "bc":
-                raise unsupported(name, input)
+            if input._np_dtype.kind in "bc":
+                raise not_implemented(name, input)
             return full(input)
         return result(*along(input, axis=_along(name, input, dim), keepdim=keepdim))
     median.__name__ = name
     skipping = ", ignoring NaN" if skip else ""
     median.__doc__ = f"Returns the lower median of all elements{skipping}; over `dim` as (values, indices)."
-    return op(median, out="same")
+    return register_op(median, out="same")
 
 
 median = _median("median", False)
@@ -58,7 +58,7 @@ _mode = primitive("mode", "a, *, axis, keepdim", _to_picked, nondiff=(1,))
 _Kthvalue, _Mode = struct("kthvalue", "values indices"), struct("mode", "values indices")
 
 
-@op(out="same")
+@register_op(out="same")
 def kthvalue(input, k, dim=-1, keepdim=False):
     """Returns (values, indices) of the k-th smallest elements along `dim`. k counts from 1."""
     axis = _along("kthvalue", input, dim)
@@ -68,7 +68,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     return _Kthvalue(*_kthvalue(input, k=k, axis=axis, keepdim=keepdim))
 
 
-@op(out="same")
+@register_op(out="same")
 def mode(input, dim=-1, keepdim=False):
     """Returns (values, indices) of the most frequent elements along `dim`. Ties return the smallest
     element."""
@@ -80,26 +80,26 @@ _sort = primitive("sort_stable", "a, *, axis", lambda c, g: put_at(
     g[0], c.out1, axis=c.axis, keepdim=True, shape=c.shapes[0], repeated=False), nondiff=(1,), layout=like, node="SortBackward0")
 #: (index below, index above, fraction between them, last index) of the quantiles q among sorted
 #: values
-_ranks = primitive("quantile_ranks", "v, q, *, axis, interpolation, skip, op", held=(0, 1, 2, 3))
+_ranks = primitive("quantile_ranks", "v, q, *, axis, interpolation, skip, op", residuals=(0, 1, 2, 3))
 _KINDS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def _quantile(name, input, q, dim, keepdim, interpolation, skip):
-    need_tensor(name, input)
-    d, ndim = input._stype, input.ndim
+    check_tensor(name, input)
+    d, ndim = input._np_dtype, input.ndim
     if d.kind != "f" or d.itemsize < 4:
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
     if input._numel == 0:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
-    if q.__class__ is Tensor or taken(q):
+    if q.__class__ is Tensor or is_tensor(q):
         if q.ndim > 1:
             raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
-        if q._stype != d:
+        if q._np_dtype != d:
             raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
     else:
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q:g}")
-        q = Const(q, d)
+        q = ScalarOperand(q, d)
     if interpolation not in _KINDS:
         raise RuntimeError(f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
                            f"{interpolation}")
@@ -113,12 +113,12 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
     if high is not None:
         high = take_at(s, high, **at)
         if interpolation == "midpoint":
-            w = number(0.5, s)
-        elif forward.followed(q):
+            w = scalar(0.5, s)
+        elif forward_ad.is_differentiated(q):
             w = sub_(mul_(q.reshape([-1 if i == along else 1 for i in range(s.ndim)]), last), cast(low, d))
         # Interpolates from the nearer end, so that an exact hit returns that end even if the other
         # end is infinite.
-        if interpolation == "linear" and not forward.followed(w):
+        if interpolation == "linear" and not forward_ad.is_differentiated(w):
             r = lerp_(r, high, w)
         else:
             r = add_(r, mul_(sub_(high, r), w)) if interpolation == "linear" else sub_(high, mul_(sub_(high, r), w))
@@ -133,14 +133,14 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
     return r if q.ndim else r.squeeze(0)
 
 
-@op(out="same", autocast="float32")
+@register_op(out="same", autocast="float32")
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """Computes the q-th quantiles over `dim` or of the flattened tensor. q is a Python scalar or a
     1-d tensor. NaN propagates."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-@op(out="same", autocast="float32")
+@register_op(out="same", autocast="float32")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """Computes the q-th quantiles over `dim` or of the flattened tensor, ignoring NaN."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

@@ -5,24 +5,24 @@ Median, mode and quantiles are in `mindtorch/ops/reduction/_order_stats.py`, his
 """
 import math
 
-from mindtorch.core import forward
-from mindtorch.core.alias import title
+from mindtorch.core import forward_ad
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import F32, U8, as_np
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import kept
-from mindtorch.core.numbers import read
-from mindtorch.core.promote import as_float, pair
+from mindtorch.core.stride_rules import as_computed
+from mindtorch.core.scalars import read
+from mindtorch.core.type_promotion import promote_int_to_float, promote_pair
 from mindtorch.core.return_types import made, struct
-from mindtorch.core.table import TABLE, Same, op, store_out
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import of_all
+from mindtorch.core.op_registry import OPS, SameDtype, register_op, store_out
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import of_all
 from mindtorch.ops.reduction._along import all_, any_, put_at
 from mindtorch.ops.reduction._running import product_of_others
-from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported, wrap_dim, wrap_dims
+from mindtorch.ops._checks import as_index, check_tensor, tensor_type_error, not_implemented, wrap_dim, wrap_dims
 from mindtorch.ops.elementwise._logic import where
-from mindtorch.ops._operands import number
-from mindtorch.ops.basic import add_, cast, conj, eq_, keep, mul_, ne_, sub_
+from mindtorch.ops._operands import scalar
+from mindtorch.ops.basic import add_, cast, conj, eq_, mask_grad, mul_, ne_, sub_
 from mindtorch.ops.shapes.shape import in_c_order
 from mindtorch.ops.shapes.views import expand_, unsqueeze_
 from mindtorch.ops.elementwise.binary import div_, maximum, minimum, pow_number
@@ -32,7 +32,7 @@ from mindtorch.ops.elementwise.unary import abs_, exp_, sgn_
 # ------------------------------------------------------------------ shapes
 #: spread: a reduced tensor repeated over the shape it was reduced from.
 spread = primitive("spread", "g, *, shape, axes, keepdim", lambda c, g: sum_dims(g, axes=c.axes, keepdim=c.keepdim), raw=True,
-                   layout=kept, node="ExpandBackward0")
+                   layout=as_computed, node="ExpandBackward0")
 
 
 def _beside(g, shape, axes, keepdim):
@@ -50,7 +50,7 @@ def _summed(c, g, shape, axes, keepdim):
     PyTorch (.grad gets a copy). For a node it is materialized, because many kernels need
     C-contiguous memory.
     """
-    if c.edges[0].__class__ is tuple:
+    if c._next_edges[0].__class__ is tuple:
         return spread(g, shape=shape, axes=axes, keepdim=keepdim)
     return expand_(_beside(g, shape, axes, keepdim), size=shape)
 
@@ -69,45 +69,45 @@ def count(shape, axes):
 
 def same_kind(g, like):
     """Casts a real gradient to the dtype of its operand, which may be complex."""
-    return cast(g, like._stype)
+    return cast(g, like._np_dtype)
 
 
 # ------------------------------------------------------------------ sum, mean, prod
 def _input(name, x, dtype):
-    need_tensor(name, x)
+    check_tensor(name, x)
     return x if dtype is None else cast(x, as_np(dtype))
 
 
-@op(name="sum", out="asked")
+@register_op(name="sum", out="dtype_from_out")
 def sum_op(input, dim=None, keepdim=False, *, dtype=None):
     """Sums over `dim` (an int, several ints, or all). Integers and bools return int64."""
     if dim is None and dtype is None and not keepdim:
         try:
-            if input._stype.kind in "fcV":
+            if input._np_dtype.kind in "fcV":
                 return sum_all(input)
         except AttributeError:
-            raise not_tensor("sum", "input", 1, input) from None
+            raise tensor_type_error("sum", "input", 1, input) from None
     x = _input("sum", input, dtype)
     r = sum_dims(x, axes=wrap_dims("sum", dim, x.ndim), keepdim=keepdim)
     return r if dtype is None else cast(r, as_np(dtype))
 
 
-@op(out="asked")
+@register_op(out="dtype_from_out")
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """Sums over `dim`, counting NaN as zero."""
     x = _input("nansum", input, dtype)
-    if x._stype.kind == "c":
+    if x._np_dtype.kind == "c":
         raise RuntimeError("nansum on CPU does not support complex inputs")
-    if x._stype.kind in "fV":
+    if x._np_dtype.kind in "fV":
         x = _without_nan(x)
     return sum_op(x, dim, keepdim, dtype=dtype)
 
 
-_without_nan = primitive("without_nan", "a", lambda c, g: mul_(g, cast(eq_(c.a, c.a), g._stype)), node="NansumBackward0")
+_without_nan = primitive("without_nan", "a", lambda c, g: mul_(g, cast(eq_(c.a, c.a), g._np_dtype)), node="NansumBackward0")
 
 
 def _average(g, shape, axes, keepdim):
-    return spread(mul_(g, number(1 / max(count(shape, axes), 1), g)), shape=shape, axes=axes, keepdim=keepdim)
+    return spread(mul_(g, scalar(1 / max(count(shape, axes), 1), g)), shape=shape, axes=axes, keepdim=keepdim)
 
 
 mean_all = primitive("mean_all", "a", lambda c, g: _average(g, c.shapes[0], None, False), node="MeanBackward0")
@@ -116,31 +116,31 @@ mean_dims = primitive("mean_dims", "a, *, axes, keepdim", lambda c, g: _average(
 wide_mean = primitive("wide_mean", "a, *, axes, keepdim", lambda c, g: _average(g, c.shapes[0], c.axes, c.keepdim), node="MeanBackward1")
 
 
-@op(out=True)
+@register_op(out=True)
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """Computes the mean over `dim`. RuntimeError for integers, unless `dtype` is a floating point
     dtype."""
     x = _input("mean", input, dtype)
-    d = x._stype
+    d = x._np_dtype
     if d.kind not in "fcV":
         raise RuntimeError("mean(): could not infer output dtype. Input dtype must be either a floating point or "
-                           f"complex dtype. Got: {title(d)}")
+                           f"complex dtype. Got: {scalar_type_name(d)}")
     if dim is None and not keepdim:
         return mean_all(x)
     return mean_dims(x, axes=wrap_dims("mean", dim, x.ndim), keepdim=keepdim)
 
 
-@op(out=True)
+@register_op(out=True)
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     """Computes the mean over `dim`, ignoring NaN."""
-    need_tensor("nanmean", input)
-    if input._stype.kind not in "fcV":
+    check_tensor("nanmean", input)
+    if input._np_dtype.kind not in "fcV":
         raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
-                           f"{title(input._stype)}")
+                           f"{scalar_type_name(input._np_dtype)}")
     x = _input("nanmean", input, dtype)
     there = eq_(x, x)
     s = nansum(x, dim, keepdim)
-    return div_(s, cast(sum_op(there, dim, keepdim), s._stype))
+    return div_(s, cast(sum_op(there, dim, keepdim), s._np_dtype))
 
 
 def _prod_grad(g, a, out, axis, keepdim):
@@ -163,7 +163,7 @@ prod_dim = primitive("prod_dim", "a, *, axis, keepdim", lambda c, g: _prod_grad(
 _prod_backward = primitive("prod_backward", "g, a, out, *, axis, keepdim", raw=True)
 
 
-@op(out="asked", autocast="float32")
+@register_op(out="dtype_from_out", autocast="float32")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """Multiplies all elements, or those along one `dim`. Integers and bools return int64."""
     x = _input("prod", input, dtype)
@@ -206,8 +206,8 @@ _Max, _Min, _Aminmax = struct("max", "values indices"), struct("min", "values in
 
 
 def _no_complex(name, x):
-    if x._stype.kind == "c":
-        raise unsupported(name, x)
+    if x._np_dtype.kind == "c":
+        raise not_implemented(name, x)
 
 
 def need_elements(name, x, axis, kind=IndexError):
@@ -224,8 +224,8 @@ def need_elements(name, x, axis, kind=IndexError):
 
 def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise):
     if input.__class__ is not Tensor:
-        need_tensor(name, input)
-    if other is not None or dim is not None and dim.__class__ is not int and taken(dim):
+        check_tensor(name, input)
+    if other is not None or dim is not None and dim.__class__ is not int and is_tensor(dim):
         if keepdim is False or other is not None:
             return pairwise(input, dim if other is None else other)
         dim = read(name, "dim", "int", dim)
@@ -239,14 +239,14 @@ def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise
     return made(struct_, along(input, axis=axis, keepdim=keepdim))
 
 
-@op(name="max", out=Same(pairs=True))
+@register_op(name="max", out=SameDtype(pairs=True))
 def max_op(input, dim=None, keepdim=False, *, other=None):
     """Returns the maximum of all elements; over `dim` as (values, indices); of two tensors,
     elementwise."""
     return _max_or_min("max", input, dim, keepdim, other, _max_all, _max_dim, _Max, maximum)
 
 
-@op(name="min", out=Same(pairs=True))
+@register_op(name="min", out=SameDtype(pairs=True))
 def min_op(input, dim=None, keepdim=False, *, other=None):
     """Returns the minimum of all elements; over `dim` as (values, indices); of two tensors,
     elementwise."""
@@ -254,7 +254,7 @@ def min_op(input, dim=None, keepdim=False, *, other=None):
 
 
 def _amax_or_amin(name, input, dim, keepdim, prim):
-    need_tensor(name, input)
+    check_tensor(name, input)
     axes = wrap_dims(name, dim, input.ndim)
     if axes is None:
         need_elements(name, input, None, RuntimeError)
@@ -265,22 +265,22 @@ def _amax_or_amin(name, input, dim, keepdim, prim):
     return prim(input, axes=axes, keepdim=keepdim)
 
 
-@op(out="same")
+@register_op(out="same")
 def amax(input, dim=(), keepdim=False):
     """Returns the maximum over `dim` (one, several or all). Ties share the gradient."""
     return _amax_or_amin("amax", input, dim, keepdim, amax_)
 
 
-@op(out="same")
+@register_op(out="same")
 def amin(input, dim=(), keepdim=False):
     """Returns the minimum over `dim` (one, several or all). Ties share the gradient."""
     return _amax_or_amin("amin", input, dim, keepdim, amin_)
 
 
-@op(out="same")
+@register_op(out="same")
 def aminmax(input, *, dim=None, keepdim=False):
     """Returns (min, max) of all elements or over one `dim`."""
-    need_tensor("aminmax", input)
+    check_tensor("aminmax", input)
     axes = None if dim is None else as_index("aminmax", dim)
     return _Aminmax(_amax_or_amin("aminmax", input, axes, keepdim, amin_),
                     _amax_or_amin("aminmax", input, axes, keepdim, amax_))
@@ -290,9 +290,9 @@ def _arg(name):
     prim = primitive(name, "a, *, axis, keepdim")
 
     def arg(input, dim=None, keepdim=False):
-        need_tensor(name, input)
-        if input._stype.kind in "bc":
-            raise unsupported(name, input)
+        check_tensor(name, input)
+        if input._np_dtype.kind in "bc":
+            raise not_implemented(name, input)
         axis = None if dim is None else wrap_dim(name, dim, input.ndim)
         if input.ndim or not input._numel:
             need_elements(name, input, axis)
@@ -300,7 +300,7 @@ def _arg(name):
     arg.__name__ = name
     which = "largest" if name == "argmax" else "smallest"
     arg.__doc__ = f"Returns the index of the {which} element of the flattened tensor, or along `dim`."
-    return op(arg, out="same")
+    return register_op(arg, out="same")
 
 
 argmax = _arg("argmax")
@@ -310,16 +310,16 @@ argmin = _arg("argmin")
 # ------------------------------------------------------------------ all, any
 def _truth(name, prim):
     def truth(input, dim=None, keepdim=False):
-        need_tensor(name, input)
+        check_tensor(name, input)
         if isinstance(dim, (tuple, list)) and not dim:
             axes = ()  # PyTorch reduces nothing then
         else:
             axes = wrap_dims(name, dim, input.ndim)
         r = prim(input, axes=axes, keepdim=keepdim)
-        return cast(r, U8) if input._stype == U8 else r
+        return cast(r, U8) if input._np_dtype == U8 else r
     truth.__name__ = name
     truth.__doc__ = f"True if {name} element{'s are' if name == 'all' else ' is'} true, over `dim` or the entire tensor."
-    return op(truth, out=Same("{name} only supports bool tensor for result, got: {have}", ("bool", "uint8")))
+    return register_op(truth, out=SameDtype("{name} only supports bool tensor for result, got: {have}", ("bool", "uint8")))
 
 
 _truth("all", all_)
@@ -331,14 +331,14 @@ _count_nonzero = primitive("count_nonzero", "a, *, axes", raw=True)
 
 def _nonzeros(input, dim=None, *more):
     """Counts the nonzero elements over the given dims or in the entire tensor."""
-    need_tensor("count_nonzero", input)
+    check_tensor("count_nonzero", input)
     return _count_nonzero(input, axes=wrap_dims("count_nonzero", (dim, *more) if more else dim, input.ndim))
 
 
 _nonzeros.__name__ = "count_nonzero"
 
 
-@op(out=False, method=_nonzeros)
+@register_op(out=False, method=_nonzeros)
 def count_nonzero(input, dim=None):
     """Counts the nonzero elements over `dim` or in the entire tensor."""
     return _nonzeros(input, dim)
@@ -351,11 +351,11 @@ logsumexp_ = primitive(
         c.a, spread(c.out, shape=c.shapes[0], axes=c.axes, keepdim=c.keepdim))))))
 
 
-@op(out=True, aliases="special.logsumexp")
+@register_op(out=True, aliases="special.logsumexp")
 def logsumexp(input, dim, keepdim=False):
     """Computes log(sum(exp(input))) over `dim`, without overflow."""
-    need_tensor("logsumexp", input)
-    return logsumexp_(as_float(input), axes=wrap_dims("logsumexp", dim, input.ndim), keepdim=keepdim)
+    check_tensor("logsumexp", input)
+    return logsumexp_(promote_int_to_float(input), axes=wrap_dims("logsumexp", dim, input.ndim), keepdim=keepdim)
 
 
 # ------------------------------------------------------------------ moments
@@ -364,19 +364,19 @@ def _var_grad(g, a, axes, keepdim, correction):
     d = sub_(a, wide_mean(a, axes=axes, keepdim=True))
     rest = n - correction
     if rest > 0 or rest and axes is not None:
-        g = mul_(g, number(2 / rest, g))
+        g = mul_(g, scalar(2 / rest, g))
     else:
         # Applied to d and not to g, so that the tangent of an empty input, which is an empty sum,
         # is 0.
-        d = mul_(abs_(d) if axes is None else d, number(math.inf, g))
+        d = mul_(abs_(d) if axes is None else d, scalar(math.inf, g))
     return same_kind(mul_(same_kind(spread(g, shape=a._sizes, axes=axes, keepdim=keepdim), d), d), a)
 
 
 def _std_grad(g, a, out, axes, keepdim, correction):
     # Avoids a division by zero, also where the rule is transposed for tangents.
-    none = number(0, out)
-    g, out = keep(g, ne_(out, none)), add_(out, cast(eq_(out, none), out._stype))
-    return _var_grad(div_(g, mul_(out, number(2, out))), a, axes, keepdim, correction)
+    none = scalar(0, out)
+    g, out = mask_grad(g, ne_(out, none)), add_(out, cast(eq_(out, none), out._np_dtype))
+    return _var_grad(div_(g, mul_(out, scalar(2, out))), a, axes, keepdim, correction)
 
 
 var_ = primitive("var", "a, *, axes, keepdim, correction", lambda c, g: _var_grad(g, c.a, c.axes, c.keepdim, c.correction))
@@ -384,13 +384,13 @@ std_ = primitive("std", "a, *, axes, keepdim, correction", lambda c, g: _std_gra
 
 
 def _moment(name, prim, input, dim, unbiased, keepdim, correction):
-    need_tensor(name, input)
+    check_tensor(name, input)
     if dim.__class__ is bool:
         # var(unbiased) is a separate overload.
         if unbiased is not None:
             raise TypeError(f"{name}() received an invalid combination of arguments: dim must be int, not bool")
         dim, unbiased = None, dim
-    if input._stype.kind not in "fcV":
+    if input._np_dtype.kind not in "fcV":
         raise RuntimeError("std and var only support floating point and complex dtypes")
     if unbiased is not None and correction is not None:
         raise TypeError(f"{name}() received an invalid combination of arguments: both unbiased and correction are "
@@ -400,14 +400,14 @@ def _moment(name, prim, input, dim, unbiased, keepdim, correction):
     return prim(input, axes=wrap_dims(name, dim, input.ndim), keepdim=keepdim, correction=correction)
 
 
-@op(out=True)
+@register_op(out=True)
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """Computes the variance over `dim`, divided by n - correction (default 1; `unbiased=False`: 0).
     """
     return _moment("var", var_, input, dim, unbiased, keepdim, correction)
 
 
-@op(out=True)
+@register_op(out=True)
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """Computes the standard deviation over `dim`, divided by n - correction (default 1;
     `unbiased=False`: 0)."""
@@ -418,13 +418,13 @@ def _mean_beside(input, dim, keepdim):
     return wide_mean(input, axes=None if dim.__class__ is bool else wrap_dims("mean", dim, input.ndim), keepdim=keepdim)
 
 
-@op(method=False)
+@register_op(method=False)
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """Returns (variance, mean) over `dim`."""
     return var(input, dim, unbiased, keepdim, correction=correction), _mean_beside(input, dim, keepdim)
 
 
-@op(method=False)
+@register_op(method=False)
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """Returns (standard deviation, mean) over `dim`."""
     return std(input, dim, unbiased, keepdim, correction=correction), _mean_beside(input, dim, keepdim)
@@ -441,9 +441,9 @@ def _norm_grad(g, a, out, p, axes, keepdim):
     if p == 2:
         # The order matters: a / norm is at most 1, while gradient / norm may overflow for a small
         # norm.
-        none = number(0, out)
+        none = scalar(0, out)
         # For a norm of zero, an infinite gradient becomes NaN, as in PyTorch.
-        g, out = mul_(g, cast(ne_(out, none), g._stype)), add_(out, cast(eq_(out, none), out._stype))
+        g, out = mul_(g, cast(ne_(out, none), g._np_dtype)), add_(out, cast(eq_(out, none), out._np_dtype))
         g, out = _beside(g, shape, axes, keepdim), _beside(out, shape, axes, keepdim)
         return mul_(same_kind(g, a), div_(a, same_kind(out, a)))
     wide = spread(g, shape=shape, axes=axes, keepdim=keepdim)
@@ -453,9 +453,9 @@ def _norm_grad(g, a, out, p, axes, keepdim):
     if p < 1:
         # The power is infinite at zero, where the derivative is defined as 0. The product is not
         # masked as a whole, so that NaN propagates.
-        along = mul_(sgn_(a), same_kind(keep(pow_number(size, p=p - 1), ne_(size, number(0, size))), a))
+        along = mul_(sgn_(a), same_kind(mask_grad(pow_number(size, p=p - 1), ne_(size, scalar(0, size))), a))
         return mul_(along, same_kind(mul_(wide, spread(pow_number(out, p=1 - p), shape=shape, axes=axes, keepdim=keepdim)), a))
-    ratio = keep(div_(g, pow_number(out, p=p - 1)), ne_(out, number(0, out)))
+    ratio = mask_grad(div_(g, pow_number(out, p=p - 1)), ne_(out, scalar(0, out)))
     ratio = same_kind(spread(ratio, shape=shape, axes=axes, keepdim=keepdim), a)
     if p < 2:
         return mul_(mul_(sgn_(a), same_kind(pow_number(size, p=p - 1), a)), ratio)
@@ -468,14 +468,14 @@ vector_norm_ = primitive("linalg_vector_norm", "a, *, p, axes, keepdim",
 
 def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector_norm"):
     """Computes the p-norm of the elements over `dim`, like torch.linalg.vector_norm."""
-    need_tensor(name, x)
+    check_tensor(name, x)
     if dtype is not None:
         x = cast(x, as_np(dtype))
-    d = x._stype
+    d = x._np_dtype
     if d.kind not in "fcV":
-        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {title(d)}")
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type_name(d)}")
     axes = wrap_dims(name, dim, x.ndim)
-    p = float(p.item() if (p.__class__ is Tensor or taken(p)) else p)
+    p = float(p.item() if (p.__class__ is Tensor or is_tensor(p)) else p)
     if x._numel == 0 and (p < 0 or p == math.inf):
         for d in range(x.ndim) if axes is None else axes:
             if x._sizes[d] == 0:
@@ -486,7 +486,7 @@ def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector
 
 
 def _norm(input, p, dim, keepdim, dtype):
-    need_tensor("norm", input)
+    check_tensor("norm", input)
     if p.__class__ is not str:
         if p.__class__ is Tensor:
             p = read("linalg_vector_norm", "ord", "number", p)
@@ -494,17 +494,17 @@ def _norm(input, p, dim, keepdim, dtype):
     if p == "fro":
         return vector_norm(input, 2, dim, keepdim, dtype)
     if p == "nuc":
-        return TABLE["linalg.matrix_norm"].fn(input, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
+        return OPS["linalg.matrix_norm"].fn(input, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
     raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
 
 
-@op(method=False)
+@register_op(method=False)
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """Computes the p-norm over `dim`. p is a Python scalar, "fro" or "nuc"."""
     r = _norm(input, p, dim, keepdim, dtype)
     if out is None:
         return r
-    Same().check("norm", out, r)
+    SameDtype().check("norm", out, r)
     return store_out("norm", out, r)
 
 
@@ -516,19 +516,19 @@ def _norm_method(self, p="fro", dim=None, keepdim=False, dtype=None):
 Tensor.norm = _norm_method
 
 
-@op
+@register_op
 def dist(input, other, p=2):
     """Computes the p-norm of the difference."""
-    need_tensor("dist", input)
-    need_tensor("dist", other, "other", 2)
-    a, b = pair(input, other)
+    check_tensor("dist", input)
+    check_tensor("dist", other, "other", 2)
+    a, b = promote_pair(input, other)
     return vector_norm(sub_(a, b), p)
 
 
-@op(inplace=True, out="same")
+@register_op(inplace=True, out="same")
 def renorm(input, p, dim, maxnorm):
     """Scales slices along `dim` whose p-norm exceeds maxnorm down to maxnorm."""
-    need_tensor("renorm", input)
+    check_tensor("renorm", input)
     if p <= 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
     if maxnorm < 0:
@@ -538,10 +538,10 @@ def renorm(input, p, dim, maxnorm):
     axis = wrap_dim("renorm", dim, input.ndim)
     dims = [d for d in range(input.ndim) if d != axis]
     # The norm of 16-bit elements is not rounded to 16 bits.
-    x = cast(input, F32) if input._stype.itemsize == 2 else input
+    x = cast(input, F32) if input._np_dtype.itemsize == 2 else input
     n = vector_norm(x, p, dims, True)
     over = n > maxnorm
-    if forward.followed(n):
+    if forward_ad.is_differentiated(n):
         # Slices that are not scaled (including those with NaN) must not contribute to the
         # derivative of the norm.
         n = vector_norm(where(over, x, 0.0), p, dims, True)
@@ -555,10 +555,10 @@ trace_ = primitive("trace", "a", lambda c, g: on_diagonal(g, shape=c.shapes[0]))
 on_diagonal = primitive("trace_backward", "g, *, shape", lambda c, g: trace_(g))
 
 
-@op(autocast="float32")
+@register_op(autocast="float32")
 def trace(input):
     """Sums the diagonal of a matrix. Integers return int64."""
-    need_tensor("trace", input)
+    check_tensor("trace", input)
     if input.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
     return trace_(input)
@@ -567,11 +567,11 @@ def trace(input):
 _hash = primitive("hash_tensor", "a, *, axes, keepdim", raw=True)
 
 
-@op(out="same")
+@register_op(out="same")
 def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
     """Computes the XOR of the elements' bits over `dim`, as uint64. Floats are read as float64,
     integers as int64."""
-    need_tensor("hash_tensor", input)
+    check_tensor("hash_tensor", input)
     if mode != 0:
         raise NotImplementedError(f"'hash_tensor' is not implemented for mode {mode} on device {input.device}")
     _no_complex("hash_tensor", input)

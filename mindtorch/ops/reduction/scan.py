@@ -3,16 +3,16 @@ import math
 
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import C64, U8, as_np
-from mindtorch.core.layout import pointwise
-from mindtorch.core.numbers import number_of, read
-from mindtorch.core.promote import as_float, pair, promote_types
+from mindtorch.core.stride_rules import pointwise
+from mindtorch.core.scalars import number_of, read
+from mindtorch.core.type_promotion import promote_int_to_float, promote_pair, promote_types
 from mindtorch.core.return_types import made, struct
-from mindtorch.core.table import TABLE, inplace_method, op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.op_registry import OPS, inplace_method, register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.ops.reduction._along import put_at
-from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim, wrap_dims
-from mindtorch.ops._operands import number
+from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim, wrap_dims
+from mindtorch.ops._operands import scalar
 from mindtorch.ops.basic import cast, conj, mul_, new_full
 from mindtorch.ops.reduction._running import cumprod_, cumsum_, recur, shift
 from mindtorch.ops.reduction.reduce import sum_dims
@@ -21,20 +21,20 @@ from mindtorch.ops.elementwise.unary import exp_
 
 # ------------------------------------------------------------------ cumsum, cumprod
 def _cumulative(name, prim, input, dim, dtype):
-    need_tensor(name, input)
+    check_tensor(name, input)
     d = None if dtype is None else as_np(dtype)
     x = input if d is None else cast(input, d)
     r = prim(x, axis=wrap_dim(name, dim, x.ndim))
     return r if d is None else cast(r, d)
 
 
-@op(out="asked")
+@register_op(out="dtype_from_out")
 def cumsum(input, dim, *, dtype=None):
     """Computes cumulative sums along `dim`. Integers and bools return int64."""
     return _cumulative("cumsum", cumsum_, input, dim, dtype)
 
 
-@op(out="asked")
+@register_op(out="dtype_from_out")
 def cumprod(input, dim, *, dtype=None):
     """Computes cumulative products along `dim`. Integers and bools return int64."""
     return _cumulative("cumprod", cumprod_, input, dim, dtype)
@@ -43,10 +43,10 @@ def cumprod(input, dim, *, dtype=None):
 def _in_place(name, fn):
     @inplace_method(name)
     def f(self, dim, *, dtype=None):
-        if self._stype.kind == "b" and dtype is None:
-            raise unsupported(name + "_", self)
+        if self._np_dtype.kind == "b" and dtype is None:
+            raise not_implemented(name + "_", self)
         r = fn(self, dim, dtype=dtype)
-        return cast(r, self._stype) if dtype is None else r  # in-place ops keep an integer dtype
+        return cast(r, self._np_dtype) if dtype is None else r  # in-place ops keep an integer dtype
 
 
 _in_place("cumsum", cumsum)
@@ -60,13 +60,13 @@ def _running_extreme(name):
     result = struct(name, "values indices")
 
     def cum(input, dim):
-        need_tensor(name, input)
-        if input._stype.kind == "c":
-            raise unsupported(name, input)
+        check_tensor(name, input)
+        if input._np_dtype.kind == "c":
+            raise not_implemented(name, input)
         return made(result, prim(input, axis=wrap_dim(name, dim, input.ndim)))
     cum.__name__ = name
     cum.__doc__ = f"(values, indices) of the running {'maxima' if name == 'cummax' else 'minima'} along `dim`."
-    return op(cum, out="same")
+    return register_op(cum, out="same")
 
 
 cummax = _running_extreme("cummax")
@@ -84,16 +84,16 @@ def _logcumsumexp_grad(g, a, out, axis):
     return mul_(recur(g, conj(ratio), axis=axis), conj(exp_(_difference(a, out))))
 
 
-_difference = primitive("finite_difference", "a, b", lambda c, g: g, lambda c, g: mul_(g, number(-1, g)), node="SubBackward0")
+_difference = primitive("finite_difference", "a, b", lambda c, g: g, lambda c, g: mul_(g, scalar(-1, g)), node="SubBackward0")
 logcumsumexp_ = primitive("logcumsumexp", "a, *, axis", lambda c, g: _logcumsumexp_grad(g, c.a, c.out, c.axis))
 
 
-@op(out="same")
+@register_op(out="same")
 def logcumsumexp(input, dim):
     """Computes log(cumsum(exp(input))) along `dim`, without overflow."""
-    need_tensor("logcumsumexp", input)
-    if input._stype.kind in "biu":
-        raise unsupported("logcumsumexp", input)
+    check_tensor("logcumsumexp", input)
+    if input._np_dtype.kind in "biu":
+        raise not_implemented("logcumsumexp", input)
     return logcumsumexp_(input, axis=wrap_dim("logcumsumexp", dim, input.ndim))
 
 
@@ -104,10 +104,10 @@ pair_sums = primitive("pair_sums", "a, *, axis", lambda c, g: unpair(g, axis=c.a
 unpair = primitive("pair_sums_backward", "g, *, axis", lambda c, g: pair_sums(g, axis=c.axis), node="AddBackwardBackward0")
 
 
-@op(out="same")
+@register_op(out="same")
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """Computes the n-th differences of neighbors along `dim`. For bools: whether they differ."""
-    need_tensor("diff", input)
+    check_tensor("diff", input)
     if input.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     axis = wrap_dim("diff", dim, input.ndim)
@@ -125,7 +125,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
             if extra is not None and any([a != b for i, (a, b) in enumerate(zip(extra._sizes, x._sizes)) if i != axis]):
                 raise RuntimeError("diff expects the shape of tensor to prepend or append to match that of input except along the differencing dimension; "
                                    f"input.size() = {list(x._sizes)}, got {list(extra._sizes)} and dim {axis}")
-        x = TABLE["cat"].fn([t for t in (prepend, x, append) if t is not None], axis)
+        x = OPS["cat"].fn([t for t in (prepend, x, append) if t is not None], axis)
     for _ in range(min(n, x._sizes[axis])):
         x = diff_(x, axis=axis)
     return x
@@ -136,18 +136,18 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 # Integers are added as integers, in PyTorch's order: float32 cannot represent large sums.
 def _samples(name, y, x, dx, dim):
     """Checks the arguments. Returns (axis, spacings between the sample points x or None)."""
-    need_tensor(name, y)
+    check_tensor(name, y)
     if y.ndim == 0:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     axis = wrap_dim(name, dim, y.ndim)
     if x is not None and dx is not None:
         raise TypeError(f"{name}() received an invalid combination of arguments: x and dx exclude each other")
-    if y._stype.kind == "b" and x is None:
+    if y._np_dtype.kind == "b" and x is None:
         raise RuntimeError(f"{name}: received a bool input for `y`, but bool is not supported")
     if y._sizes[axis] == 0 or x is None:
         return axis, None
-    need_tensor(name, x, "x", 2)
-    if x._stype.kind == "b" or y._stype.kind == "b":
+    check_tensor(name, x, "x", 2)
+    if x._np_dtype.kind == "b" or y._np_dtype.kind == "b":
         raise RuntimeError(f"{name}: received a bool input for `x` or `y`, but bool is not supported")
     if x.ndim != 1:
         return axis, diff_(x, axis=axis - y.ndim + x.ndim)
@@ -158,20 +158,20 @@ def _samples(name, y, x, dx, dim):
 
 def _heights(y, axis):
     """Returns the sums of neighboring samples."""
-    if y._stype.kind not in "iu":
+    if y._np_dtype.kind not in "iu":
         return pair_sums(y, axis=axis)
     n = y._sizes[axis] - 1
     return y.narrow(axis, 0, n) + y.narrow(axis, 1, n)
 
 
-@op(method=False, aliases="trapz")
+@register_op(method=False, aliases="trapz")
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     """Integrates samples y along `dim` by the trapezoidal rule. Either sample points x, or a
     spacing dx (default 1)."""
     axis, steps = _samples("trapezoid", y, x, dx, dim)
     n = y._sizes[axis]
     if n == 0:
-        return new_full(y, size=tuple([n for i, n in enumerate(y._sizes) if i != axis]), value=0, stype=y._stype)
+        return new_full(y, size=tuple([n for i, n in enumerate(y._sizes) if i != axis]), value=0, np_dtype=y._np_dtype)
     if x is not None:
         return sum_dims(_heights(y, axis) * steps, axes=(axis,), keepdim=False) / 2
     ends = y.select(axis, 0) + y.select(axis, n - 1)
@@ -179,21 +179,21 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
     return r if dx is None else r * dx
 
 
-@op(method=False)
+@register_op(method=False)
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     """Computes the cumulative integral of samples y along `dim` by the trapezoidal rule."""
     axis, steps = _samples("cumulative_trapezoid", y, x, dx, dim)
     if y._sizes[axis] == 0:
-        return (as_float(y) if x is None else pair(as_float(y), as_float(x))[0]).clone()
+        return (promote_int_to_float(y) if x is None else promote_pair(promote_int_to_float(y), promote_int_to_float(x))[0]).clone()
     heights = _heights(y, axis)
     return cumsum_(heights * ((1 if dx is None else dx) / 2), axis=axis) if x is None else cumsum_(heights * steps, axis=axis) / 2
 
 
 # ------------------------------------------------------------------ gradient
-_stencil = primitive("gradient", "a, *, axis, step, edge_order, stype",
-                     lambda c, g: _unstencil(g, axis=c.axis, step=c.step, edge_order=c.edge_order, stype=c.stype))
-_unstencil = primitive("gradient_backward", "g, *, axis, step, edge_order, stype",
-                       lambda c, g: _stencil(g, axis=c.axis, step=c.step, edge_order=c.edge_order, stype=c.stype))
+_stencil = primitive("gradient", "a, *, axis, step, edge_order, np_dtype",
+                     lambda c, g: _unstencil(g, axis=c.axis, step=c.step, edge_order=c.edge_order, np_dtype=c.np_dtype))
+_unstencil = primitive("gradient_backward", "g, *, axis, step, edge_order, np_dtype",
+                       lambda c, g: _stencil(g, axis=c.axis, step=c.step, edge_order=c.edge_order, np_dtype=c.np_dtype))
 
 
 def _slope(rows, p, q):
@@ -218,17 +218,17 @@ def _between(x, at, axis, edge_order):
         edges = (row(1) - row(0)) / steps[0], (row(last) - row(last - 1)) / steps[1]
     else:
         edges = _slope((row(0), row(1), row(2)), *steps[:2]), _slope((row(last), row(last - 1), row(last - 2)), -steps[2], -steps[3])
-    return TABLE["cat"].fn([edges[0], inside, edges[1]], axis)
+    return OPS["cat"].fn([edges[0], inside, edges[1]], axis)
 
 
-@op(method=False)
+@register_op(method=False)
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
     """Estimates the derivative along each of `dim` (default: all) with second-order accuracy.
     Returns a tuple."""
-    need_tensor("gradient", input)
-    if input._stype == U8:
+    check_tensor("gradient", input)
+    if input._np_dtype == U8:
         raise RuntimeError("torch.gradient does not support uint8 input.")
-    if input._stype.kind == "b":
+    if input._np_dtype.kind == "b":
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
@@ -244,26 +244,26 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
                                f"number of dimensions, {len(axes)}, but got a list of length {len(steps)}")
     else:
         steps = [1 if spacing is None else spacing] * len(axes)
-    x = as_float(input)
-    wide = dtypes.default_np() if x._stype.kind != "f" else x._stype
+    x = promote_int_to_float(input)
+    wide = dtypes.default_np() if x._np_dtype.kind != "f" else x._np_dtype
     out = []
     for d, step in zip(axes, steps):
         n = input._sizes[d]
         if n < edge_order + 1:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
-        if (step.__class__ is Tensor or taken(step)) and step.ndim:
+        if (step.__class__ is Tensor or is_tensor(step)) and step.ndim:
             if step._sizes != (n,):
                 raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each "
                                    "sample")
-            out.append(_between(x, as_float(step), d, edge_order))
+            out.append(_between(x, promote_int_to_float(step), d, edge_order))
             continue
-        if listed and (step.__class__ is Tensor or taken(step)):
+        if listed and (step.__class__ is Tensor or is_tensor(step)):
             raise RuntimeError("torch.gradient expected each element of spacing to have one dimension, but got an element with 0 dimensions!")
         step = number_of("gradient", step, "spacing")
         if step.__class__ is complex:
-            r = _stencil(x, axis=d, step=1.0, edge_order=edge_order, stype=wide)
-            one = cast(r, promote_types(r._stype, C64))
-            out.append(mul_(one, number(1 / step, one)))
+            r = _stencil(x, axis=d, step=1.0, edge_order=edge_order, np_dtype=wide)
+            one = cast(r, promote_types(r._np_dtype, C64))
+            out.append(mul_(one, scalar(1 / step, one)))
         else:
-            out.append(_stencil(x, axis=d, step=float(step), edge_order=edge_order, stype=wide))
+            out.append(_stencil(x, axis=d, step=float(step), edge_order=edge_order, np_dtype=wide))
     return tuple(out)

@@ -1,14 +1,14 @@
 """Sorting and searching: sort, topk, unique, searchsorted, isin."""
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import I32, I64
-from mindtorch.core.layout import like
-from mindtorch.core.promote import number_dtype
+from mindtorch.core.stride_rules import like
+from mindtorch.core.type_promotion import number_dtype
 from mindtorch.core.return_types import made, struct
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, Const, taken
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops.reduction._along import put_at
-from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
+from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
 from mindtorch.ops._operands import unwritten_derivative
 from mindtorch.ops.shapes._sizes import int_of
 
@@ -24,12 +24,12 @@ _Sort, _Topk = struct("sort", "values indices"), struct("topk", "values indices"
 
 
 def _sortable(name, input):
-    need_tensor(name, input)
-    if input._stype.kind == "c":
+    check_tensor(name, input)
+    if input._np_dtype.kind == "c":
         raise RuntimeError(f"{name.capitalize()} does not support complex dtypes on CPU")
 
 
-@op(out="same")
+@register_op(out="same")
 def sort(input, dim=-1, descending=False, *, stable=False):
     """Returns (values, indices) sorted along `dim`. Equal elements keep their order, and NaN counts
     as the maximum."""
@@ -37,14 +37,14 @@ def sort(input, dim=-1, descending=False, *, stable=False):
     return made(_Sort, _sort(input, axis=wrap_dim("sort", dim, input.ndim), descending=bool(descending)))
 
 
-@op(out=True)
+@register_op(out=True)
 def argsort(input, dim=-1, descending=False, *, stable=False):
     """Returns the indices that sort along `dim`."""
     _sortable("sort", input)
     return _argsort(input, axis=wrap_dim("argsort", dim, input.ndim), descending=descending)
 
 
-@op(out="same")
+@register_op(out="same")
 def msort(input):
     """Sorts along the first dim."""
     return sort(input, 0)[0]
@@ -53,11 +53,11 @@ def msort(input):
 _topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda c, g: _place(g[0], c.out1, c.axis, c.shapes[0]), nondiff=(1,))
 
 
-@op(out="same")
+@register_op(out="same")
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """Returns (values, indices) of the k largest (or smallest) elements along `dim`."""
-    need_tensor("topk", input)
-    kind = input._stype.kind
+    check_tensor("topk", input)
+    kind = input._np_dtype.kind
     if kind in "bc":
         raise RuntimeError(f"topk does not support {'bool' if kind == 'b' else 'complex'} dtypes on CPU")
     axis = wrap_dim("topk", dim, input.ndim)
@@ -76,9 +76,9 @@ _unique_consecutive = primitive("unique_consecutive", "a, *, axis, inverse, coun
 
 def _real(name, x):
     """Returns x. Raises an error unless x is a real tensor."""
-    need_tensor(name, x)
-    if x._stype.kind == "c":
-        raise unsupported(name, x)
+    check_tensor(name, x)
+    if x._np_dtype.kind == "c":
+        raise not_implemented(name, x)
     return x
 
 
@@ -87,7 +87,7 @@ def _answer(results):
     return out[0] if len(out) == 1 else out
 
 
-@op(capture="sizes")
+@register_op(capture="sizes")
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """Returns the distinct elements in sorted order, or the distinct slices along `dim`. Optionally
     also inverse indices and counts."""
@@ -108,7 +108,7 @@ def _no_other_zeros(shape, axis):
         raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
 
 
-@op(capture="sizes")
+@register_op(capture="sizes")
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """Returns the first of each run of equal elements, or of equal slices along `dim`."""
     _real("unique_consecutive", input)
@@ -120,7 +120,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 
 
 # ------------------------------------------------------------------ search
-_searchsorted = primitive("searchsorted", "sequence, x, sorter=None, *, right, stype, op", raw=True)
+_searchsorted = primitive("searchsorted", "sequence, x, sorter=None, *, right, np_dtype, op", raw=True)
 _isin = primitive("isin", "a, among, *, invert", raw=True)
 
 
@@ -136,17 +136,17 @@ def _search(name, sequence, x, out_int32, right, side, sorter):
         if sorter._sizes != sequence._sizes:
             raise RuntimeError(f"torch.{name}(): boundary and sorter must have the same size, but got boundary tensor "
                                f"{list(sequence._sizes)} and got sorter tensor {list(sorter._sizes)}")
-        if sorter._stype != I64:
+        if sorter._np_dtype != I64:
             raise RuntimeError(f"torch.{name}(): sorter must be a tensor of long dtype but got dtype "
-                               f"{title(sorter._stype)}")
-    return _searchsorted(sequence, x, sorter, right=bool(right or side == "right"), stype=I32 if out_int32 else I64, op=name)
+                               f"{scalar_type_name(sorter._np_dtype)}")
+    return _searchsorted(sequence, x, sorter, right=bool(right or side == "right"), np_dtype=I32 if out_int32 else I64, op=name)
 
 
 def _numbers(name, x):
-    return _real(name, x) if (x.__class__ is Tensor or taken(x)) else Const(x, number_dtype(x))
+    return _real(name, x) if (x.__class__ is Tensor or is_tensor(x)) else ScalarOperand(x, number_dtype(x))
 
 
-@op(method=False, out="same")
+@register_op(method=False, out="same")
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """Returns the insertion indices of the values of `input` in a sequence that is sorted along its
     last dim."""
@@ -166,7 +166,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
                    None if sorter is None else _real("searchsorted", sorter))
 
 
-@op(method=False, out="same")
+@register_op(method=False, out="same")
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """Returns, for each value, the index of its bucket among the sorted 1-d boundaries."""
     b = _real("bucketize", boundaries)
@@ -175,12 +175,12 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     return _search("bucketize", b, _numbers("bucketize", input), out_int32, right, None, None)
 
 
-@op(method=False, out="same")
+@register_op(method=False, out="same")
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """True where an element is among the test elements. Either argument may be a Python scalar."""
-    if not (elements.__class__ is Tensor or taken(elements)) and not (test_elements.__class__ is Tensor or taken(test_elements)):
+    if not (elements.__class__ is Tensor or is_tensor(elements)) and not (test_elements.__class__ is Tensor or is_tensor(test_elements)):
         raise TypeError("isin(): elements or test_elements must be a Tensor")
     for x in (elements, test_elements):
-        if (x.__class__ is Tensor or taken(x)) and x._stype.kind in "bc":
-            raise unsupported("isin", x)
+        if (x.__class__ is Tensor or is_tensor(x)) and x._np_dtype.kind in "bc":
+            raise not_implemented("isin", x)
     return _isin(_numbers("isin", elements), _numbers("isin", test_elements), invert=bool(invert))

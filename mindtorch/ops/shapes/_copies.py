@@ -1,7 +1,7 @@
 """Copying variants of the view ops, under PyTorch's names: view_copy, permute_copy, ..."""
-from mindtorch.core.table import op
+from mindtorch.core.op_registry import register_op
 from mindtorch.ops.shapes import _memory, _splits, views
-from mindtorch.ops.indexing._region import pick_alias
+from mindtorch.ops.indexing._basic_index import pick_alias
 from mindtorch.ops.shapes._sizes import ints_of
 from mindtorch.ops.shapes.shape import clone_
 
@@ -13,109 +13,109 @@ def _copied(r):
     return clone_(r, fmt="contiguous")
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def alias_copy(input):
     """Returns a copy."""
     return _copied(pick_alias(input, key=...))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def as_strided_copy(input, size, stride, storage_offset=None):
     """Like as_strided, but returns a copy."""
     return _copied(_memory.as_strided(input, size, stride, storage_offset))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def diagonal_copy(input, offset=0, dim1=0, dim2=1):
     """Like diagonal, but returns a copy."""
     return _copied(views.diagonal(input, offset, dim1, dim2))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def expand_copy(input, size, *, implicit=False):
     """Like expand, but returns a copy."""
     return _copied(views.expand_to(input, ints_of("expand_copy", size, "size")))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def permute_copy(input, dims):
     """Like permute, but returns a copy."""
     return _copied(views.permute(input, dims))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def select_copy(input, dim, index):
     """Like select, but returns a copy."""
     return _copied(views.select(input, dim, index))
 
 
-@op(out="same")
+@register_op(out="same")
 def narrow_copy(input, dim, start, length):
     """Like narrow, but returns a copy."""
     return _copied(views.narrow(input, dim, start, length))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def split_copy(input, split_size, dim=0):
     """Like split, but returns copies."""
     return _copied(_splits.split(input, split_size, dim))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def split_with_sizes_copy(input, split_sizes, dim=0):
     """Like split_with_sizes, but returns copies."""
     return _copied(_splits.split_with_sizes(input, split_sizes, dim))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def squeeze_copy(input, dim=None):
     """Like squeeze, but returns a copy."""
     return _copied(views.squeeze(input, dim))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def unsqueeze_copy(input, dim):
     """Like unsqueeze, but returns a copy."""
     return _copied(views.unsqueeze(input, dim))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def t_copy(input):
     """Like t, but returns a copy."""
     return _copied(views.t(input))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def transpose_copy(input, dim0, dim1):
     """Like transpose, but returns a copy."""
     return _copied(views.transpose(input, dim0, dim1))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def unbind_copy(input, dim=0):
     """Like unbind, but returns copies."""
     return _copied(_splits.unbind(input, dim))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def unfold_copy(input, dimension, size, step):
     """Like unfold, but returns a copy."""
     return _copied(views.unfold(input, dimension, size, step))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def view_copy(input, size=None, dtype=None):
     """Like view, but returns a copy."""
     return _copied(views.view(input, size=size, dtype=dtype) if dtype is not None else views.view(input, size))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def view_as_real_copy(input):
     """Like view_as_real, but returns a copy."""
     return _copied(_memory.view_as_real(input))
 
 
-@op(out="same", method=False)
+@register_op(out="same", method=False)
 def view_as_complex_copy(input):
     """Like view_as_complex, but returns a copy."""
     return _copied(_memory.view_as_complex(input))

@@ -1,18 +1,18 @@
 """Joining tensors along an existing or a new dim. Shared by cat, stack and the gradients of split
 and unbind."""
-from mindtorch.core.layout import STRIDED, format_of, format_strides, in_format, kept, suggested
-from mindtorch.core.promote import result_dtype
-from mindtorch.core.variadic import variadic
+from mindtorch.core.stride_rules import STRIDED, format_of, format_strides, in_format, as_computed, suggested
+from mindtorch.core.type_promotion import result_dtype
+from mindtorch.core.tensor_list_primitive import tensor_list_primitive
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast, new_full
-from mindtorch.ops.indexing._region import along, narrow, pick_select, tensor_list
+from mindtorch.ops.indexing._basic_index import along, narrow, pick_select, tensor_list
 
 
 def _cat_grad(c, g):
     dim, n, start, out = c.dim, g.ndim, 0, []
     for needed, s in zip(c.needs, c.shapes):
         if len(s) != n:
-            out.append(new_full(g, size=s, value=0, stype=g._stype) if needed else None)      # an ignored empty tensor
+            out.append(new_full(g, size=s, value=0, np_dtype=g._np_dtype) if needed else None)      # an ignored empty tensor
             continue
         out.append(narrow(g, dim, start, s[dim]) if needed else None)
         start += s[dim]
@@ -29,15 +29,15 @@ def _suggested_by_all(r, operands, kw):
     return in_format(r, formats.pop() if len(formats) == 1 else "contiguous")
 
 
-cat_ = variadic("cat", "tensors, *, dim", _cat_grad, raw=True, layout=_suggested_by_all)
-stack_ = variadic("stack", "tensors, *, dim, strides", _stack_grad, raw=True, layout=kept)
+cat_ = tensor_list_primitive("cat", "tensors, *, dim", _cat_grad, raw=True, layout=_suggested_by_all)
+stack_ = tensor_list_primitive("stack", "tensors, *, dim, strides", _stack_grad, raw=True, layout=as_computed)
 
 
 def common_dtype(tensors):
     """Returns the tensors cast to their common dtype."""
-    d = tensors[0]._stype
+    d = tensors[0]._np_dtype
     for t in tensors:
-        if t._stype is not d:
+        if t._np_dtype is not d:
             d = result_dtype(*tensors)
             return [cast(t, d) for t in tensors]
     return tensors
@@ -48,9 +48,9 @@ def join(tensors, dim=0):
     tensors = tensor_list("cat", tensors)
     if not tensors:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
-    d, n, mixed = tensors[0]._stype, 0, False
+    d, n, mixed = tensors[0]._np_dtype, 0, False
     for i, t in enumerate(tensors):
-        if t._stype is not d:
+        if t._np_dtype is not d:
             mixed = True
         k = t.ndim
         if not k:
@@ -72,14 +72,14 @@ def pile(tensors, dim=0):
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
     first = tensors[0]
-    shape, d, mixed = first._sizes, first._stype, False
+    shape, d, mixed = first._sizes, first._np_dtype, False
     for t in tensors:
         if t is first:
             continue
         if t._sizes != shape:
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and "
                                f"{list(t._sizes)} at entry {[x._sizes != shape for x in tensors].index(True)}")
-        if t._stype is not d:
+        if t._np_dtype is not d:
             mixed = True
     if mixed:
         tensors = common_dtype(tensors)

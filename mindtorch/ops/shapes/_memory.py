@@ -1,14 +1,14 @@
 """Views of a tensor's raw memory: as_strided, other dtypes, complex numbers as pairs."""
 from mindtorch.core import dtypes
-from mindtorch.core.alias import home_of, place_of, scatter_region, title
-from mindtorch.core.bits import bits_of, is_conj
+from mindtorch.core.inplace import storage_extent, base_geometry, scatter_region, scalar_type_name
+from mindtorch.core.conj_neg_bits import bits_of, is_conj
 from mindtorch.core.dtypes import as_np
-from mindtorch.core.layout import contiguous, kept
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import put_on, version
+from mindtorch.core.stride_rules import contiguous, as_computed
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import set_device, version_counter
 from mindtorch.ops.basic import clone
-from mindtorch.ops.indexing._region import pick_alias
+from mindtorch.ops.indexing._basic_index import pick_alias
 from mindtorch.ops.shapes._sizes import int_of, ints_of
 
 
@@ -26,8 +26,8 @@ def strided_region(x, size, stride, storage_offset, name="as_strided"):
         raise RuntimeError(f"{name}: Negative strides are not supported at the moment, got strides: {list(stride)}")
     if size and min(size) < 0:
         raise RuntimeError(f"{name}: negative size in {list(size)}")
-    home, have = home_of(x)
-    k = x._stype.itemsize
+    home, have = storage_extent(x)
+    k = x._np_dtype.itemsize
     at = home if storage_offset is None else int_of(name, storage_offset, "storage_offset") * k
     if at < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
@@ -40,12 +40,12 @@ def strided_region(x, size, stride, storage_offset, name="as_strided"):
     return size, tuple([s * k for s in stride]), at, home
 
 
-@op
+@register_op
 def as_strided(input, size, stride, storage_offset=None):
     """Returns a view of the tensor's storage with any size, strides and offset (all in elements).
     """
     size, st, at, home = strided_region(input, size, stride, storage_offset)
-    return as_strided_(input, size=size, stride=st, at=at, home=home, base=place_of(input))
+    return as_strided_(input, size=size, stride=st, at=at, home=home, base=base_geometry(input))
 
 
 def _complex_of(g):
@@ -61,14 +61,14 @@ view_as_complex_ = primitive("complex_of_pairs", "a", lambda c, g: view_as_real_
                              node="ViewAsComplexBackward0")
 _in_order = primitive("pairs_in_order", "a", lambda c, g: g, raw=True, node="CloneBackward0", layout=contiguous)
 #: Reinterprets the memory of a tensor as another dtype: same memory, no gradient.
-_view_dtype = primitive("view_dtype", "a, *, dtype", raw=True, layout=kept)
+_view_dtype = primitive("view_dtype", "a, *, dtype", raw=True, layout=as_computed)
 _view_dtype.prim.shares = True
 
 
-@op(method=False)
+@register_op(method=False)
 def view_as_real(input):
     """Views a complex tensor as real pairs in a new last dim of size 2."""
-    if input._stype.kind != "c":
+    if input._np_dtype.kind != "c":
         raise RuntimeError("view_as_real is only supported for complex tensors")
     if is_conj(input):
         raise RuntimeError("view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so you can view it as real, use "
@@ -76,17 +76,17 @@ def view_as_real(input):
     return view_as_real_(input)
 
 
-@op(method=False, autocast="float32")
+@register_op(method=False, autocast="float32")
 def view_as_complex(input):
     """Views real pairs in the last dim (of size 2) as complex numbers."""
-    d = input._stype
+    d = input._np_dtype
     if d.name not in ("float32", "float64"):
         if d.name == "float16":
             # raises: there are no kernels for half-precision complex numbers
             dtypes.as_np(dtypes.NAMES["complex32"])
         raise RuntimeError("view_as_complex is only supported for half, float and double tensors, but got a tensor of "
                            "scalar type: "
-                           f"{title(d)}")
+                           f"{scalar_type_name(d)}")
     if not input.ndim:
         raise RuntimeError("Input tensor must have one or more dimensions")
     if input._sizes[-1] != 2:
@@ -96,12 +96,12 @@ def view_as_complex(input):
         raise RuntimeError("Tensor must have a last dimension with stride 1")
     if any(s % 2 for s in st[:-1]):
         raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
-    if (home_of(input)[0] // d.itemsize) % 2:
+    if (storage_extent(input)[0] // d.itemsize) % 2:
         raise RuntimeError("Tensor must have a storage_offset divisible by 2")
     return view_as_complex_(input)
 
 
-@op(method=False)
+@register_op(method=False)
 def alias(input):
     """Returns another tensor on the same memory, with a gradient."""
     return pick_alias(input, key=...)
@@ -121,10 +121,10 @@ def view_dtype(x, d):
     if conj or neg:
         which = "conjugate view tensors" if conj else "tensors with negative bit set"
         raise RuntimeError(f"torch.Tensor.view is not supported for {which} when converting to a different dtype.")
-    to, have, sizes = as_np(d), x._stype, x._sizes
+    to, have, sizes = as_np(d), x._np_dtype, x._sizes
     old, new = have.itemsize, to.itemsize
     if old != new:
-        what = f"to view {title(have)} as {title(to)} (different element sizes)"
+        what = f"to view {scalar_type_name(have)} as {scalar_type_name(to)} (different element sizes)"
         if not sizes:
             raise RuntimeError(f"self.dim() cannot be 0 {what}")
         st = x.stride()
@@ -141,7 +141,7 @@ def view_dtype(x, d):
                     raise RuntimeError(f"self.stride({i}) must be divisible by {k} {what}, but got {s}")
     # Reinterpreted memory has no gradient. The memory and its version counter are shared.
     v = _view_dtype(x, dtype=to)
-    v._ver = version(x)
-    if v._dev is not x._dev:
-        put_on(v, x._dev)
+    v._version_counter = version_counter(x)
+    if v._device is not x._device:
+        set_device(v, x._device)
     return v

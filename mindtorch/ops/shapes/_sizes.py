@@ -2,9 +2,9 @@
 from operator import index
 
 from mindtorch.backend.strides import check_rank, contiguous_strides, infer_size  # noqa: F401
-from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
+from mindtorch.core.error_messages import type_name
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import to_host
 
 
 # ------------------------------------------------------------------ arguments
@@ -25,9 +25,9 @@ def int_of(name, n, arg="size", pos=None):
     if n.__class__ is int:
         return n
     if n.__class__ is not bool:
-        if n.__class__ is Tensor or taken(n):
-            if n._numel == 1 and (n._stype.kind in "iu" or n._stype.kind == "b" and arg not in ("size", "shape", "stride", "repeats")):
-                return int(values(n).reshape(()))
+        if n.__class__ is Tensor or is_tensor(n):
+            if n._numel == 1 and (n._np_dtype.kind in "iu" or n._np_dtype.kind == "b" and arg not in ("size", "shape", "stride", "repeats")):
+                return int(to_host(n).reshape(()))
         else:
             try:
                 return index(n)

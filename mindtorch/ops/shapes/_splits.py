@@ -1,12 +1,12 @@
 """View ops that return several views: split, chunk, tensor_split, unbind."""
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import I64
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
-from mindtorch.ops._checks import need_tensor, wrap_dim
-from mindtorch.ops.indexing._region import along, narrow, pick
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import to_host
+from mindtorch.ops._checks import check_tensor, wrap_dim
+from mindtorch.ops.indexing._basic_index import along, narrow, pick
 from mindtorch.ops.shapes._joining import join, pile
 from mindtorch.ops.shapes._sizes import int_of, ints_of, size_of
 
@@ -61,11 +61,11 @@ def _split_into(x, sizes, dim, cut=_split_sizes):
     return cut(x, dim=dim, bounds=_bounds(sizes))
 
 
-@op(method=False, capture="sizes of tensors")
+@register_op(method=False, capture="sizes of tensors")
 def split(tensor, split_size_or_sections, dim=0):
     """Splits the tensor along `dim` into parts of one size (the last may be smaller), or of the
     listed sizes."""
-    need_tensor("split", tensor, "tensor")
+    check_tensor("split", tensor, "tensor")
     return _split_any(tensor, split_size_or_sections, dim)
 
 
@@ -87,34 +87,34 @@ _split_method.__name__ = "split"
 Tensor.split = _split_method
 
 
-@op(capture="sizes of tensors")
+@register_op(capture="sizes of tensors")
 def split_with_sizes(input, split_sizes, dim=0):
     """Splits the tensor along `dim` into parts of the listed sizes."""
     return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
 
 
-@op
+@register_op
 def unsafe_split(input, split_size, dim=0):
     """Like split, but autograd allows in-place writes to the parts, assuming that the input is not
     used again."""
     return _split_by(input, int_of("unsafe_split", split_size, "split_size"), dim, _unsafe_split)
 
 
-@op
+@register_op
 def unsafe_split_with_sizes(input, split_sizes, dim=0):
     """Like split_with_sizes, but autograd allows in-place writes to the parts, assuming that the
     input is not used again."""
     return _split_into(input, ints_of("unsafe_split_with_sizes", split_sizes, "split_sizes"), dim, _unsafe_split)
 
 
-@op
+@register_op
 def unsafe_chunk(input, chunks, dim=0):
     """Like chunk, but autograd allows in-place writes to the parts, assuming that the input is not
     used again."""
     return _chunk(input, chunks, dim, _unsafe_split, _unsafe_split)
 
 
-@op
+@register_op
 def chunk(input, chunks, dim=0):
     """Splits the tensor along `dim` into at most `chunks` parts of equal size (the last may be
     smaller)."""
@@ -152,7 +152,7 @@ def _cut_equally(x, sections, dim):
     return tuple([narrow(x, dim, i * small + min(i, more), small + (i < more)) for i in range(sections)])
 
 
-@op(capture="sizes of tensors")
+@register_op(capture="sizes of tensors")
 def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None, tensor_indices_or_sections=None):
     """Splits the tensor along `dim` at the given indices, or into that many parts, whose sizes
     differ by at most one."""
@@ -162,15 +162,15 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sectio
     if not input.ndim:
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     d = wrap_dim("tensor_split", dim, input.ndim)
-    if at.__class__ is Tensor or taken(at):
-        if at._stype != I64:
+    if at.__class__ is Tensor or is_tensor(at):
+        if at._np_dtype != I64:
             raise RuntimeError("tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
-                               f"{title(at._stype)}")
+                               f"{scalar_type_name(at._np_dtype)}")
         if at.ndim > 1:
             raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
                                "one-dimensional tensor, "
                                f"but got a tensor with {at.ndim} dims")
-        at = values(at).tolist()
+        at = to_host(at).tolist()
     if isinstance(at, (tuple, list)):
         return _cut_at(input, ints_of("tensor_split", at, "indices"), d)
     return _cut_equally(input, int_of("tensor_split", at, "sections"), d)
@@ -179,7 +179,7 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sectio
 def _split_along(name, least, dim):
     def fn(input, indices_or_sections=None, *, indices=None, sections=None):
         at = next((x for x in (indices_or_sections, indices, sections) if x is not None), None)
-        need_tensor(name, input)
+        check_tensor(name, input)
         n = input.ndim
         if n < least:
             raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor "
@@ -194,7 +194,7 @@ def _split_along(name, least, dim):
         return tensor_split(input, at, d)
 
     fn.__doc__ = f"Like tensor_split, along dim {dim}{' (0 for one-dimensional tensors)' if least == 1 else ''}."
-    op(fn, name=name)
+    register_op(fn, name=name)
 
 
 _split_along("hsplit", 1, 1)
@@ -202,7 +202,7 @@ _split_along("vsplit", 2, 0)
 _split_along("dsplit", 3, 2)
 
 
-@op
+@register_op
 def unbind(input, dim=0):
     """Returns the slices along a dim as a tuple of views without that dim."""
     n = input.ndim

@@ -4,31 +4,31 @@ import warnings
 
 from mindtorch.backend.strides import check_rank
 from mindtorch.core import device as _device
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import F32, I64, as_np
-from mindtorch.core.layout import STRIDED, contiguous_strides, format_of, is_format, kept, like, suggested_by_first
-from mindtorch.core.numbers import read
-from mindtorch.core.table import check_extent, op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Tensor, taken
-from mindtorch.core.values import values
-from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
+from mindtorch.core.stride_rules import STRIDED, contiguous_strides, format_of, is_format, as_computed, like, suggested_by_first
+from mindtorch.core.scalars import read
+from mindtorch.core.op_registry import check_extent, register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import ScalarOperand, Tensor, is_tensor
+from mindtorch.core.sync import to_host
+from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
 from mindtorch.ops.basic import cast, new_full, sum_to
 from mindtorch.ops.indexing._gather import select_rows
-from mindtorch.ops.indexing._region import tensor_list
+from mindtorch.ops.indexing._basic_index import tensor_list
 from mindtorch.ops.shapes._joining import join, pile
 from mindtorch.ops.shapes._sizes import format_name, int_of, ints_of, size_of
 from mindtorch.ops.shapes.views import atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view, view_
 
 
 # ------------------------------------------------------------------ joining
-@op(out=True, method=False, aliases="concat concatenate", overlap="apart")
+@register_op(out=True, method=False, aliases="concat concatenate", overlap="assert_no_overlap")
 def cat(tensors, dim=0):
     """Concatenates tensors along a dim, in their common dtype."""
     return join(tensors, dim)
 
 
-@op(out=True, method=False, overlap="apart")
+@register_op(out=True, method=False, overlap="assert_no_overlap")
 def stack(tensors, dim=0):
     """Joins tensors of one shape along a new dim."""
     return pile(tensors, dim)
@@ -45,26 +45,26 @@ def _some(name, tensors):
     return tensors
 
 
-@op(out=True, method=False)
+@register_op(out=True, method=False)
 def hstack(tensors):
     """Concatenates tensors along dim 1 (one-dimensional tensors along dim 0)."""
     tensors = _all_atleast(1, "hstack", tensors)
     return join(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
-@op(out=True, method=False, aliases="row_stack")
+@register_op(out=True, method=False, aliases="row_stack")
 def vstack(tensors):
     """Concatenates tensors along dim 0. One-dimensional tensors are rows."""
     return join(_all_atleast(2, "vstack", tensors), 0)
 
 
-@op(out=True, method=False)
+@register_op(out=True, method=False)
 def dstack(tensors):
     """Concatenates tensors along dim 2."""
     return join(_all_atleast(3, "dstack", tensors), 2)
 
 
-@op(out=True, method=False)
+@register_op(out=True, method=False)
 def column_stack(tensors):
     """Concatenates tensors along dim 1. Tensors with fewer than two dims are columns."""
     cols = [reshape_(x, (x._numel, 1)) if x.ndim <= 1 else x for x in _some("column_stack", tensors)]
@@ -73,12 +73,12 @@ def column_stack(tensors):
 
 
 
-@op(method=False)
+@register_op(method=False)
 def block_diag(*tensors):
     """Places matrices along the diagonal of a matrix of zeros."""
     tensors = tensor_list("block_diag", tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors)
     if not tensors:
-        return new_full(Const(0, F32), size=(1, 0), value=0, stype=F32)
+        return new_full(ScalarOperand(0, F32), size=(1, 0), value=0, np_dtype=F32)
     for i, x in enumerate(tensors):
         if x.ndim > 2:
             raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has "
@@ -111,7 +111,7 @@ def _repeat(x, repeats):
     return repeat_(x, repeats=repeats)
 
 
-@op(function=False, capture="sizes of tensors")
+@register_op(function=False, capture="sizes of tensors")
 def repeat(self, *args, repeats=None):
     """Repeats the tensor `repeats` times along each dim."""
     repeats = size_of("repeat", args if repeats is None else (repeats,), "repeats")
@@ -124,10 +124,10 @@ def _tile(x, dims):
     return _repeat(x, (1,) * (x.ndim - len(dims)) + dims)
 
 
-@op(method=False, capture="sizes of tensors")
+@register_op(method=False, capture="sizes of tensors")
 def tile(input, dims):
     """Like repeat. Missing repeats on the left count as 1."""
-    need_tensor("tile", input)
+    check_tensor("tile", input)
     return _tile(input, ints_of("tile", dims, "dims"))
 
 
@@ -140,7 +140,7 @@ Tensor.tile = _tile_method
 
 _repeat_each = primitive("repeat_interleave", "a, *, n, dim", lambda c, g: _sum_groups(g, c.n, c.dim, c.shapes[0]), raw=True)
 #: 0, 1, 2, ..., each repeated as often as `counts` specifies
-_repeat_places = primitive("repeat_places", "counts, *, stype", None, raw=True)
+_repeat_places = primitive("repeat_places", "counts, *, np_dtype", None, raw=True)
 
 
 def _sum_groups(g, n, dim, shape):
@@ -148,7 +148,7 @@ def _sum_groups(g, n, dim, shape):
     return reshape_(sum_to(reshape_(g, split), size=(*shape[:dim + 1], 1, *shape[dim + 1:])), shape)
 
 
-@op(capture="sizes of tensors")
+@register_op(capture="sizes of tensors")
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Repeats each element (or each slice along `dim`) several times in a row.
 
@@ -156,23 +156,23 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """
     if repeats is None:
         _check_counts(input)
-        return _repeat_places(input, stype=input._stype)
+        return _repeat_places(input, np_dtype=input._np_dtype)
     if dim is None:
         input, dim = reshape_(input, (input._numel,)), 0
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
     x = input if input.ndim else reshape_(input, (1,))
     n = x._sizes[dim]
-    if repeats.__class__ is Tensor or taken(repeats):
+    if repeats.__class__ is Tensor or is_tensor(repeats):
         _check_counts(repeats)
         if repeats._numel == 1 and n != 1:
-            repeats = int(values(repeats).reshape(()))
+            repeats = int(to_host(repeats).reshape(()))
             if repeats < 0:
                 raise RuntimeError("repeats can not be negative")
         elif repeats._numel != n:
             raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
                                f"{repeats._numel} and input.size({dim}) = {n}")
         else:
-            places = _repeat_places(repeats, stype=I64)
+            places = _repeat_places(repeats, np_dtype=I64)
             if output_size is not None and output_size != places._numel:
                 raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
                                    f"{places._numel}")
@@ -188,8 +188,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 def _check_counts(repeats):
     if repeats.ndim > 1:
         raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
-    if repeats._stype.name not in ("int64", "int32"):
-        raise unsupported("repeat_interleave", repeats)
+    if repeats._np_dtype.name not in ("int64", "int32"):
+        raise not_implemented("repeat_interleave", repeats)
 
 
 # ------------------------------------------------------------------ roll, flip, rotate
@@ -200,7 +200,7 @@ roll_ = primitive("roll", "a, *, shifts, dims", lambda c, g: roll_(g, shifts=tup
 flip_ = primitive("flip", "a, *, dims", lambda c, g: flip_(g, dims=c.dims), raw=True, layout=like)
 
 
-@op
+@register_op
 def roll(input, shifts, dims=None):
     """Shifts elements along dims (without dims: in the flattened tensor). Elements shifted out
     reenter at the other end."""
@@ -218,10 +218,10 @@ def roll(input, shifts, dims=None):
     return roll_(input, shifts=shifts, dims=tuple([wrap_dim("roll", d, input.ndim) for d in dims]))
 
 
-@op(method=False)
+@register_op(method=False)
 def flip(input, dims):
     """Reverses the order of elements along dims (a copy)."""
-    need_tensor("flip", input)
+    check_tensor("flip", input)
     return _flip(input, ints_of("flip", dims, "dims"))
 
 
@@ -243,7 +243,7 @@ def _flip_method(self, *args, dims=None):
 Tensor.flip = _flip_method
 
 
-@op
+@register_op
 def fliplr(input):
     """Reverses the order of the columns."""
     if input.ndim < 2:
@@ -251,7 +251,7 @@ def fliplr(input):
     return flip_(input, dims=(1,))
 
 
-@op
+@register_op
 def flipud(input):
     """Reverses the order of the rows."""
     if input.ndim < 1:
@@ -261,10 +261,10 @@ def flipud(input):
 
 #: transpose of an intermediate result that nothing else references; not a view for autograd
 _turned = primitive("unsafe_transpose", "a, *, dim0, dim1", lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), raw=True,
-                    node="TransposeBackward0", layout=kept)
+                    node="TransposeBackward0", layout=as_computed)
 
 
-@op
+@register_op
 def rot90(input, k=1, dims=(0, 1)):
     """Rotates by k * 90 degrees in the plane of two dims, from the first towards the second."""
     dims = ints_of("rot90", dims, "dims")
@@ -289,15 +289,15 @@ def rot90(input, k=1, dims=(0, 1)):
 
 
 # ------------------------------------------------------------------ copies
-clone_ = primitive("clone_format", "a, *, fmt", lambda c, g: g, raw=True, node="CloneBackward0", layout=kept)
-_to_format = primitive("to_copy_format", "a, *, dtype, fmt", lambda c, g: cast(g, c.dtypes[0]), raw=True, node="ToCopyBackward0", layout=kept)
+clone_ = primitive("clone_format", "a, *, fmt", lambda c, g: g, raw=True, node="CloneBackward0", layout=as_computed)
+_to_format = primitive("to_copy_format", "a, *, dtype, fmt", lambda c, g: cast(g, c.dtypes[0]), raw=True, node="ToCopyBackward0", layout=as_computed)
 
 
 def in_format(x, fmt, dtype=None):
     """Returns x in a memory format (not "preserve") and optionally in another NumPy dtype, like
     Tensor.to(memory_format=...). Returns x itself if nothing changes."""
     check_rank(x._sizes, fmt)
-    if (dtype is None or x._stype == dtype) and format_of(x) == fmt:
+    if (dtype is None or x._np_dtype == dtype) and format_of(x) == fmt:
         return x
     return _to_format(x, dtype=dtype, fmt=fmt)
 
@@ -309,13 +309,13 @@ def in_c_order(x):
     return clone_(x, fmt="contiguous")
 
 
-@op(placement="linear")
+@register_op(sharding="linear")
 def clone(input, *, memory_format=None):
     """Returns a copy with its own storage, in the input's memory format or the requested one."""
     return clone_(input, fmt=format_name(memory_format))
 
 
-@op(function=False, placement="linear")
+@register_op(function=False, sharding="linear")
 def contiguous(self, memory_format=None):
     """Returns the tensor in contiguous memory (or another memory format). Returns the tensor itself
     if it already is."""
@@ -330,7 +330,7 @@ def contiguous(self, memory_format=None):
 
 
 # ------------------------------------------------------------------ grids and products
-@op(method=False)
+@register_op(method=False)
 def meshgrid(*tensors, indexing=None):
     """Returns the coordinate tensors of the grid spanned by one-dimensional tensors ("ij" or "xy"
     order), as views."""
@@ -349,9 +349,9 @@ def meshgrid(*tensors, indexing=None):
         if x.ndim > 1:
             raise RuntimeError("torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
                                f"tensor of {x.ndim} dimensions")
-        if x._stype != tensors[0]._stype:
+        if x._np_dtype != tensors[0]._np_dtype:
             raise RuntimeError("meshgrid expects all tensors to have the same dtype")
-        if x._dev != tensors[0]._dev:
+        if x._device != tensors[0]._device:
             raise RuntimeError("meshgrid expects all tensors to have the same device")
     swap = indexing == "xy" and len(tensors) >= 2
     if swap:
@@ -365,7 +365,7 @@ def meshgrid(*tensors, indexing=None):
     return tuple(grids)
 
 
-@op(method=False)
+@register_op(method=False)
 def cartesian_prod(*tensors):
     """Returns all combinations of the elements of one-dimensional tensors, one per row."""
     tensors = tensor_list("cartesian_prod", tensors)
@@ -377,7 +377,7 @@ def cartesian_prod(*tensors):
     return pile([reshape_(x, (x._numel,)) for x in meshgrid(*tensors, indexing="ij")], 1)
 
 
-@op(method=False)
+@register_op(method=False)
 def combinations(input, r=2, with_replacement=False):
     """Returns all combinations of r elements of a one-dimensional tensor, one per row."""
     if input.ndim != 1:
@@ -385,7 +385,7 @@ def combinations(input, r=2, with_replacement=False):
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
-        return new_full(input, size=(0,), value=0, stype=input._stype)
+        return new_full(input, size=(0,), value=0, np_dtype=input._np_dtype)
     rows = _combination_places(input, n=input._numel, r=r, with_replacement=bool(with_replacement))
     return unsafe_view(select_rows(input, reshape_(rows, (rows._numel,)), dim=0, check=False), size=rows._sizes)
 
@@ -397,7 +397,7 @@ _combination_places = primitive("combination_places", "like, *, n, r, with_repla
 # ------------------------------------------------------------------ triangles and diagonals
 tril_ = primitive("tril", "a, *, diagonal", lambda c, g: tril_(g, diagonal=c.diagonal), raw=True)
 triu_ = primitive("triu", "a, *, diagonal", lambda c, g: triu_(g, diagonal=c.diagonal), raw=True)
-_places_in_triangle = primitive("tri_indices", "*, row, col, offset, lower, stype, device", raw=True)
+_places_in_triangle = primitive("tri_indices", "*, row, col, offset, lower, np_dtype, device", raw=True)
 
 
 def _need_matrix(name, x):
@@ -405,14 +405,14 @@ def _need_matrix(name, x):
         raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
 
 
-@op(inplace=True, out="same")
+@register_op(inplace=True, out="same")
 def tril(input, diagonal=0):
     """Returns the lower triangle of the last two dims, with zeros above the given diagonal."""
     _need_matrix("tril", input)
     return tril_(input, diagonal=int_of("tril", diagonal, "diagonal"))
 
 
-@op(inplace=True, out="same")
+@register_op(inplace=True, out="same")
 def triu(input, diagonal=0):
     """Returns the upper triangle of the last two dims, with zeros below the given diagonal."""
     _need_matrix("triu", input)
@@ -428,18 +428,18 @@ def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
         raise RuntimeError(f"{word} must be non-negative, got{n}")
     d = I64 if dtype is None else as_np(dtype)
     if d.kind not in "iu":
-        raise NotImplementedError(f"\"{name}\" not implemented for '{title(d)}'")
-    return _places_in_triangle(row=row, col=col, offset=offset, lower=lower, stype=d, device=device)
+        raise NotImplementedError(f"\"{name}\" not implemented for '{scalar_type_name(d)}'")
+    return _places_in_triangle(row=row, col=col, offset=offset, lower=lower, np_dtype=d, device=device)
 
 
-@op(method=False)
+@register_op(method=False)
 def tril_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None):
     """Returns the row and column indices of the lower triangle of a (row, col) matrix, as a tensor
     of two rows."""
     return _tri_indices("tril_indices", row, col, offset, dtype, device, layout, True)
 
 
-@op(method=False)
+@register_op(method=False)
 def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None):
     """Returns the row and column indices of the upper triangle of a (row, col) matrix, as a tensor
     of two rows."""
@@ -449,7 +449,7 @@ def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pi
 diag_embed_ = primitive("diag_embed", "a, *, offset, dim1, dim2", lambda c, g: diagonal_(g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
 
 
-@op
+@register_op
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     """Writes the last dim to the diagonal of matrices in dims dim1 and dim2 of the result."""
     if not input.ndim:
@@ -461,7 +461,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return diag_embed_(input, offset=offset, dim1=dim1, dim2=dim2)
 
 
-@op(out="same")
+@register_op(out="same")
 def diag(input, diagonal=0):
     """Returns a diagonal matrix for a vector, or the diagonal of a matrix (a copy)."""
     n = input.ndim
@@ -472,7 +472,7 @@ def diag(input, diagonal=0):
     return clone_(diagonal_(input, offset=diagonal, dim1=0, dim2=1), fmt="contiguous")
 
 
-@op
+@register_op
 def diagflat(input, offset=0):
     """Returns a matrix with all elements on its diagonal."""
     return diag_embed_(reshape_(input, (input._numel,)), offset=offset, dim1=0, dim2=1)

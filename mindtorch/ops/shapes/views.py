@@ -4,16 +4,16 @@ Nothing is copied, and writes through a view are visible in the input.
 """
 import warnings
 
-from mindtorch.core.alias import title
-from mindtorch.core.dispatch import FLAGS, ask, asking
-from mindtorch.core.foreign import type_name
-from mindtorch.core.layout import can_view
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Size, Tensor, taken
-from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.core.inplace import scalar_type_name
+from mindtorch.core.dispatch import dispatch_state, dispatch_op, dispatching
+from mindtorch.core.error_messages import type_name
+from mindtorch.core.stride_rules import can_view
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Size, Tensor, is_tensor
+from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.shapes._memory import view_dtype
-from mindtorch.ops.indexing._region import along, narrow as narrow_, pick_alias, pick_select, tensor_list
+from mindtorch.ops.indexing._basic_index import along, narrow as narrow_, pick_alias, pick_select, tensor_list
 from mindtorch.ops.shapes._sizes import count, infer_size, int_of, ints_of, size_of
 from mindtorch.ops.basic import lazy_conj
 
@@ -37,7 +37,7 @@ def reshape_(x, size):
     return unsafe_view(x, size=size)
 
 
-@op(function=False)
+@register_op(function=False)
 def view(self, *shape, size=None, dtype=None):
     """Views the tensor's memory in another shape or, given a dtype, as another dtype.
 
@@ -71,11 +71,11 @@ def view(self, *shape, size=None, dtype=None):
     return view_(self, size=shape)
 
 
-@op(method=False)
+@register_op(method=False)
 def reshape(input, shape):
     """Returns the tensor in another shape: a view if the strides allow it, else a copy. A -1 is
     inferred."""
-    need_tensor("reshape", input)
+    check_tensor("reshape", input)
     return _reshape(input, (shape,))
 
 
@@ -95,36 +95,37 @@ def _reshape(x, shape):
 def _reshape_method(self, *args, shape=None):
     """Returns the tensor in another shape: a view if the strides allow it, else a copy. A -1 is
     inferred."""
-    if FLAGS.ops:
-        return ask(_asked_reshape, (self, *args), {} if shape is None else {"shape": shape})
+    if dispatch_state.ops:
+        return dispatch_op(_asked_reshape, (self, *args), {} if shape is None else {"shape": shape})
     return _reshape(self, args if shape is None else (shape,))
 
 
 _reshape_method.__name__ = "reshape"
-Tensor.reshape, _asked_reshape = asking(lambda self, *args, shape=None: _reshape(self, args if shape is None else (shape,)), "Tensor.reshape")(_reshape_method)
+Tensor.reshape, _asked_reshape = dispatching(lambda self, *args, shape=None: _reshape(self, args if shape is None else (shape,)),
+                                             "Tensor.reshape")(_reshape_method)
 
 
-@op(function=False)
+@register_op(function=False)
 def view_as(self, other):
     """Views the tensor in the shape of `other`."""
-    need_tensor("view_as", other, "other")
+    check_tensor("view_as", other, "other")
     return view_(self, size=other._sizes)
 
 
-@op(function=False)
+@register_op(function=False)
 def reshape_as(self, other):
     """Reshapes the tensor to the shape of `other`."""
-    need_tensor("reshape_as", other, "other")
+    check_tensor("reshape_as", other, "other")
     return reshape_(self, infer_size(other._sizes, self._numel))
 
 
-@op
+@register_op
 def ravel(input):
     """Flattens the tensor to one dim: a view of a contiguous tensor, else a copy."""
     return view_(input.contiguous(), size=(input._numel,))
 
 
-@op
+@register_op
 def flatten(input, start_dim=0, end_dim=-1):
     """Merges dims start_dim..end_dim into one. Returns the tensor itself if there is nothing to
     merge."""
@@ -140,7 +141,7 @@ def flatten(input, start_dim=0, end_dim=-1):
     return reshape_(input, (*shape[:first], count(shape[first:last + 1]), *shape[last + 1:]))
 
 
-@op
+@register_op
 def unflatten(input, dim, sizes):
     """Splits `dim` into several dims, one of which may be -1."""
     shape = input._sizes
@@ -168,7 +169,7 @@ _unsqueeze_ends = primitive("unsqueeze_ends", "a, *, before, after", lambda c, g
 _squeeze = primitive("squeeze", "a, *, axes", lambda c, g: reshape_(g, c.shapes[0]), view=True)
 
 
-@op
+@register_op
 def unsqueeze(input, dim):
     """Inserts a dim of size 1 at `dim`."""
     if dim.__class__ is int and 0 <= dim <= 1 and dim <= input.ndim:
@@ -195,7 +196,7 @@ def _squeezed(input, dim=None, *more):
 _squeezed.__name__ = "squeeze"
 
 
-@op(method=_squeezed)
+@register_op(method=_squeezed)
 def squeeze(input, dim=None):
     """Removes dims of size 1 (all of them, or those in `dim`)."""
     return _squeezed(input, dim)
@@ -208,7 +209,7 @@ permute_ = primitive("permute", "a, *, dims",
                      lambda c, g: permute_(g, dims=tuple(sorted(range(len(c.dims)), key=c.dims.__getitem__))), view=True)
 
 
-@op
+@register_op
 def transpose(input, dim0, dim1):
     """Swaps two dims."""
     n = input.ndim
@@ -219,19 +220,19 @@ def transpose(input, dim0, dim1):
     return transpose_(input, dim0=dim0, dim1=dim1)
 
 
-@op
+@register_op
 def swapaxes(input, axis0, axis1):
     """Swaps two dims."""
     return transpose(input, axis0, axis1)
 
 
-@op
+@register_op
 def swapdims(input, dim0, dim1):
     """Swaps two dims."""
     return transpose(input, dim0, dim1)
 
 
-@op
+@register_op
 def t(input):
     """Transposes a matrix. Tensors with fewer dims are unchanged."""
     if input.ndim > 2:
@@ -257,17 +258,17 @@ def _permute(x, dims):
     return permute_(x, dims=dims)
 
 
-@op(method=False)
+@register_op(method=False)
 def permute(input, dims):
     """Reorders the dims."""
-    need_tensor("permute", input)
+    check_tensor("permute", input)
     return _permute(input, ints_of("permute", dims, "dims"))
 
 
 def _permute_method(self, *args, dims=None):
     """Reorders the dims."""
-    if FLAGS.ops:
-        return ask(_asked_permute, (self, *args), {} if dims is None else {"dims": dims})
+    if dispatch_state.ops:
+        return dispatch_op(_asked_permute, (self, *args), {} if dims is None else {"dims": dims})
     return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
 
 
@@ -276,7 +277,7 @@ def _permuted(self, *args, dims=None):
 
 
 _permute_method.__name__ = "permute"
-Tensor.permute, _asked_permute = asking(_permuted, "Tensor.permute")(_permute_method)
+Tensor.permute, _asked_permute = dispatching(_permuted, "Tensor.permute")(_permute_method)
 
 
 def _movedim(name, x, source, destination):
@@ -299,13 +300,13 @@ def _movedim(name, x, source, destination):
     return permute_(x, dims=tuple(order))
 
 
-@op
+@register_op
 def movedim(input, source, destination):
     """Moves dims to other positions. The other dims keep their order."""
     return _movedim("movedim", input, source, destination)
 
 
-@op
+@register_op
 def moveaxis(input, source, destination):
     """Moves dims to other positions. The other dims keep their order."""
     return _movedim("moveaxis", input, source, destination)
@@ -343,7 +344,7 @@ def _hermitian(self):
     return self if not n else adjoint(self)
 
 
-@op
+@register_op
 def adjoint(input):
     """Returns the conjugate transpose of the last two dims: a view."""
     return lazy_conj(_matrices(input, "adjoint()"))
@@ -373,7 +374,7 @@ def _int_dim(name, x, dim):
     return wrap_dim(name, dim, n)
 
 
-@op
+@register_op
 def select(input, dim, index):
     """Returns the slice at one index of a dim, without that dim."""
     return pick_select(input, key=select_key(input, dim, index))
@@ -388,7 +389,7 @@ def select_key(x, dim, index):
     return along(dim, i)
 
 
-@op
+@register_op
 def narrow(input, dim, start, length):
     """Returns `length` elements of a dim, beginning at `start`."""
     if not input.ndim:
@@ -396,7 +397,7 @@ def narrow(input, dim, start, length):
     length = int_of("narrow", length, "length")
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
-    if (start.__class__ is Tensor or taken(start)) and (start.ndim or start._stype.kind not in "iu"):
+    if (start.__class__ is Tensor or is_tensor(start)) and (start.ndim or start._np_dtype.kind not in "iu"):
         raise RuntimeError("start must be an 0-dim integral Tensor.")
     start = int_of("narrow", start, "start")
     dim = wrap_dim("narrow", dim, input.ndim)
@@ -425,7 +426,7 @@ _diagonal_back = primitive("diagonal_backward", "g, *, shape, offset, dim1, dim2
     g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
 
 
-@op
+@register_op
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """Returns the diagonal of two dims, as the last dim."""
     return diagonal_(input, **diagonal_params(input, offset, dim1, dim2))
@@ -447,7 +448,7 @@ unfold_back = primitive("unfold_backward", "g, *, shape, dim, size, step",
                         lambda c, g: unfold_(g, dim=c.dim, size=c.size, step=c.step), raw=True)
 
 
-@op(function=False)
+@register_op(function=False)
 def unfold(self, dimension, size, step):
     """Returns windows of `size` elements, `step` apart, along a dim. The elements of a window
     become the last dim."""
@@ -478,7 +479,7 @@ def expand_to(x, size):
             if not lead or min(size[:lead]) >= 0:
                 return expand_(x, size=size)
     if lead < 0:
-        raise RuntimeError(f"expand(torch.{title(x._stype)}Tensor{{{list(shape)}}}, size={list(size)}): the number "
+        raise RuntimeError(f"expand(torch.{scalar_type_name(x._np_dtype)}Tensor{{{list(shape)}}}, size={list(size)}): the number "
                            "of sizes provided "
                            f"({len(size)}) must be greater or equal to the number of dimensions in the tensor "
                            f"({len(shape)})")
@@ -499,20 +500,20 @@ def expand_to(x, size):
     return expand_(x, size=tuple(out))
 
 
-@op(function=False)
+@register_op(function=False)
 def expand(self, *args, size=None, implicit=False):
     """Broadcasts the tensor to a larger size, as a view. -1 keeps the size of a dim."""
     return expand_to(self, size_of("expand", args if size is None else (size,)))
 
 
-@op(function=False)
+@register_op(function=False)
 def expand_as(self, other):
     """Broadcasts the tensor to the size of `other`, as a view."""
-    need_tensor("expand_as", other, "other")
+    check_tensor("expand_as", other, "other")
     return expand_to(self, other._sizes)
 
 
-@op
+@register_op
 def broadcast_to(input, size):
     """Broadcasts the tensor to a larger size, as a view. -1 keeps the size of a dim."""
     return expand_to(input, ints_of("broadcast_to", size, "size"))
@@ -543,7 +544,7 @@ def broadcast_shape(shapes):
     return tuple(out)
 
 
-@op(method=False, capture="meta")
+@register_op(method=False, capture="meta")
 def broadcast_shapes(*shapes):
     """Returns the size that tensors of the given sizes broadcast to."""
     sizes = [ints_of("broadcast_shapes", s, "shapes") for s in shapes]
@@ -561,7 +562,7 @@ def broadcast_shapes(*shapes):
     return Size(out)
 
 
-@op(method=False)
+@register_op(method=False)
 def broadcast_tensors(*tensors):
     """Returns the tensors as views of one common size."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
@@ -586,13 +587,13 @@ def _declare_atleast(n):
 
     def fn(*tensors):
         if len(tensors) == 1:
-            if taken(tensors[0]):
+            if is_tensor(tensors[0]):
                 return atleast(n, tensors[0])
             tensors = tensors[0]
         return tuple([atleast(n, x) for x in tensor_list(name, tensors)])
 
     fn.__doc__ = f"Returns tensors of fewer than {n} dims as views with {n} dims, and the others unchanged."
-    op(fn, name=name, method=False)
+    register_op(fn, name=name, method=False)
 
 
 for _n in _LEAST:

@@ -1,13 +1,13 @@
 """Short-time Fourier transform and its inverse."""
 import warnings
 
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import C64, F32, F64
-from mindtorch.core.layout import kept
-from mindtorch.core.table import op
-from mindtorch.core.tape import primitive
-from mindtorch.core.values import values
-from mindtorch.ops._checks import need_tensor
+from mindtorch.core.stride_rules import as_computed
+from mindtorch.core.op_registry import register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.sync import to_host
+from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.shapes._sizes import int_of
 from mindtorch.ops.signal.fft import fft_op, ifft, irfft, rfft
@@ -27,12 +27,12 @@ def _described(name, kind, x, window, n_fft, hop, win, flags):
     if window is None:
         w = "None"
     else:
-        w = f"torch.{title(window._stype)}Tensor{{{list(window._sizes)}}}"
+        w = f"torch.{scalar_type_name(window._np_dtype)}Tensor{{{list(window._sizes)}}}"
     return f"{name}({kind}{list(x._sizes)}, n_fft={n_fft}, hop_length={hop}, win_length={win}, window={w}, {flags})"
 
 
 # A copy: strided views of complex memory are slow to create.
-_turned = primitive("transposed_copy", "a", lambda c, g: _turned(g), raw=True, node="TransposeBackward0", layout=kept)
+_turned = primitive("transposed_copy", "a", lambda c, g: _turned(g), raw=True, node="TransposeBackward0", layout=as_computed)
 _least_magnitude = primitive("least_magnitude", "a")
 _warned = set()
 
@@ -46,20 +46,20 @@ def _warn_of_no_window(name, what):
                       "device=<device>)`.", stacklevel=3)
 
 
-def _centred_window(window, win_length, n_fft, x, stype):
+def _centred_window(window, win_length, n_fft, x, np_dtype):
     """Returns the window (default: ones), zero-padded on both sides to n_fft points. None if it
     would be all ones."""
     if window is None:
         if win_length == n_fft:
             return None
-        window = new_full(x, size=(win_length,), value=1, stype=stype)
+        window = new_full(x, size=(win_length,), value=1, np_dtype=np_dtype)
     if win_length == n_fft:
         return window
     left = (n_fft - win_length) // 2
     return constant_pad(window, (left, n_fft - win_length - left))
 
 
-@op(autocast="float32")
+@register_op(autocast="float32")
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
          onesided=None, return_complex=None, align_to_window=None):
     """Computes the Fourier transforms of overlapping frames.
@@ -69,9 +69,9 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     `center` pads the signal so that frame t is centered at t * hop_length. `onesided` (the default
     for real signals) keeps n_fft // 2 + 1 frequencies.
     """
-    need_tensor("stft", input)
+    check_tensor("stft", input)
     if window is not None:
-        need_tensor("stft", window, "window", 5)
+        check_tensor("stft", window, "window", 5)
     n_fft = int_of("stft", n_fft, "n_fft")
     hop = n_fft // 4 if hop_length is None else int_of("stft", hop_length, "hop_length")
     win = n_fft if win_length is None else int_of("stft", win_length, "win_length")
@@ -86,14 +86,14 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     def bad(why):
         flags = (f"normalized={_flag(normalized)}, onesided={_flag(onesided)}, return_complex={_flag(return_complex)}, "
                  f"align_to_window={_flag(align_to_window)}")
-        return RuntimeError(_described("stft", f"torch.{title(x._stype)}Tensor", x, window, n_fft, hop, win,
+        return RuntimeError(_described("stft", f"torch.{scalar_type_name(x._np_dtype)}Tensor", x, window, n_fft, hop, win,
                                        flags) + " : " + why)
 
-    complex_in = x._stype.kind == "c" or window is not None and window._stype.kind == "c"
+    complex_in = x._np_dtype.kind == "c" or window is not None and window._np_dtype.kind == "c"
     if return_complex is None and not complex_in:
         raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
                            "require that return_complex=True in a future PyTorch release.")
-    if x._stype.kind not in "fcV":
+    if x._np_dtype.kind not in "fcV":
         raise bad("expected a tensor of floating point or complex values")
     if x.ndim not in (1, 2):
         raise bad("expected a 1D or 2D tensor")
@@ -114,9 +114,9 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     if window is None:
         _warn_of_no_window("stft", "which is known to cause spectral leakage: windows such as torch.hann_window reduce "
-                                   "it")
+                           "it")
     frames = unfold_(x, dim=x.ndim - 1, size=n_fft, step=hop)
-    w = _centred_window(window, win, n_fft, x, x._stype)
+    w = _centred_window(window, win, n_fft, x, x._np_dtype)
     if w is not None:
         frames = mul(frames, w)
     norm = "ortho" if normalized else None
@@ -127,7 +127,7 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     return view_as_real_(_turned(r))
 
 
-@op(autocast="float32")
+@register_op(autocast="float32")
 def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
           length=None, return_complex=False):
     """Inverts stft by overlap-add: (*, frequencies, frames) complex -> (*, n) real (or complex).
@@ -135,9 +135,9 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     RuntimeError if the windows do not cover the signal. `length` crops the result, or pads it with
     zeros (with a warning).
     """
-    need_tensor("istft", input)
+    check_tensor("istft", input)
     if window is not None:
-        need_tensor("istft", window, "window", 5)
+        check_tensor("istft", window, "window", 5)
     n_fft = int_of("istft", n_fft, "n_fft")
     hop = n_fft // 4 if hop_length is None else int_of("istft", hop_length, "hop_length")
     win = n_fft if win_length is None else int_of("istft", win_length, "win_length")
@@ -145,10 +145,10 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     def bad(why):
         flags = (f"center={_flag(center)}, normalized={_flag(normalized)}, onesided={_flag(onesided)}, "
                  f"length={length}, return_complex={_flag(return_complex)}) ")
-        return RuntimeError(_described("istft", f"CPU{title(input._stype)}Type", input, window, n_fft, hop, win,
+        return RuntimeError(_described("istft", f"CPU{scalar_type_name(input._np_dtype)}Type", input, window, n_fft, hop, win,
                                        flags)[:-1] + why)
 
-    if input._stype.kind != "c":
+    if input._np_dtype.kind != "c":
         raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with "
                            "return_complex=True.")
     if input.ndim < 2:
@@ -174,7 +174,7 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
         raise bad(": Invalid window shape. window has to be 1D and length of `win_length`")
     if return_complex and half:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
-    if not return_complex and window is not None and window._stype.kind == "c":
+    if not return_complex and window is not None and window._np_dtype.kind == "c":
         raise RuntimeError("Complex windows are incompatible with return_complex=False")
     if window is None:
         _warn_of_no_window("istft", "although the inversion is only lossless with the window that stft used")
@@ -189,10 +189,10 @@ def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_c
         frames = ifft(x, None, -1, norm)
     else:
         frames = irfft(x if half else x[..., :n_fft // 2 + 1], n_fft, -1, norm)
-    real = F32 if x._stype == C64 else F64
+    real = F32 if x._np_dtype == C64 else F64
     w = _centred_window(window, win, n_fft, x, real)
     if w is None:
-        w = new_full(x, size=(n_fft,), value=1, stype=real)
+        w = new_full(x, size=(n_fft,), value=1, np_dtype=real)
     full = n_fft + hop * (count - 1)
     frames = mul(frames, w)
     dim = frames.ndim - 2
@@ -205,7 +205,7 @@ def _overlapped(x, n_fft, hop, win, window, center, norm, half, length, return_c
     if not cover._numel:
         raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                            "reduction dim with the 'dim' argument.")
-    if values(_least_magnitude(cover)) <= 1e-11:
+    if to_host(_least_magnitude(cover)) <= 1e-11:
         raise bad("window overlap add min: 1\n[ CPUBoolType{} ]")
     y = div(y, cover)
     if end > full:

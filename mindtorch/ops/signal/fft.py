@@ -4,12 +4,12 @@ and shifts.
 The adjoint of a transform is the inverse transform with "backward" and "forward" swapped, so the
 primitives are each other's gradients. stft and istft are in `mindtorch/ops/signal/_stft.py`.
 """
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import C64, C128, F32, default_np
-from mindtorch.core.promote import as_float
-from mindtorch.core.table import Same, op, store_out
-from mindtorch.core.tape import primitive
-from mindtorch.ops._checks import need_tensor, wrap_dim
+from mindtorch.core.type_promotion import promote_int_to_float
+from mindtorch.core.op_registry import SameDtype, register_op, store_out
+from mindtorch.core.primitives import primitive
+from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.shapes._sizes import int_of
 from mindtorch.ops.basic import cast, conj, mul_
 from mindtorch.ops.creation._from_data import placed, spot
@@ -19,8 +19,8 @@ _SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 _SINGLE = (F32, C64)
 
 # ------------------------------------------------------------------ primitives
-def _complex_of(stype):
-    return C64 if stype in _SINGLE else C128
+def _complex_of(np_dtype):
+    return C64 if np_dtype in _SINGLE else C128
 
 
 def _full_grad(g, axes, forward, norm):
@@ -62,9 +62,9 @@ def _norm(norm):
 def _floating(x):
     """Converts integers to floats. Raises an error for half precision, like PyTorch's CPU kernels.
     """
-    if x._stype.itemsize == 2 and x._stype.kind in "fV":
-        raise RuntimeError(f"Unsupported dtype {title(x._stype)}")
-    return as_float(x)
+    if x._np_dtype.itemsize == 2 and x._np_dtype.kind in "fV":
+        raise RuntimeError(f"Unsupported dtype {scalar_type_name(x._np_dtype)}")
+    return promote_int_to_float(x)
 
 
 def _resized(x, dims, sizes):
@@ -82,7 +82,7 @@ def _resized(x, dims, sizes):
 
 
 def _one_dim(name, input, n, dim):
-    need_tensor(name, input)
+    check_tensor(name, input)
     ndim = input.ndim
     if not ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -94,7 +94,7 @@ def _one_dim(name, input, n, dim):
 def _dims_of(name, input, s, dim):
     """Returns (axes, sizes) of a transform over several dims. A size of -1 keeps the size of the
     dim."""
-    need_tensor(name, input)
+    check_tensor(name, input)
     ndim = input.ndim
     if dim is not None:
         dims = [dim] if isinstance(dim, int) else list(dim)
@@ -123,14 +123,14 @@ def _transform(name, input, n, dim, norm, forward):
     x = _floating(input)
     norm = _norm(norm)
     x = _resized(x, (d,), (x._sizes[d] if n is None else n,))
-    return (c2c_ if x._stype.kind == "c" else _real_c2c)(x, axes=(d,), forward=forward, norm=norm)
+    return (c2c_ if x._np_dtype.kind == "c" else _real_c2c)(x, axes=(d,), forward=forward, norm=norm)
 
 
 #: error for a complex `out=` of a transform with a real result
-_REAL = Same("{name} expects a floating point output tensor, but got {have}", ("bfloat16", "float16", "float32", "float64"))
+_REAL = SameDtype("{name} expects a floating point output tensor, but got {have}", ("bfloat16", "float16", "float32", "float64"))
 
 
-@op(ns="fft", name="fft", out=True, autocast="float32")
+@register_op(ns="fft", name="fft", out=True, autocast="float32")
 def fft_op(input, n=None, dim=-1, norm=None):
     """Computes the transform along `dim`, of n points (cropped or zero-padded).
 
@@ -139,7 +139,7 @@ def fft_op(input, n=None, dim=-1, norm=None):
     return _transform("fft_fft", input, n, dim, norm, True)
 
 
-@op(ns="fft", out=True, autocast="float32")
+@register_op(ns="fft", out=True, autocast="float32")
 def ifft(input, n=None, dim=-1, norm=None):
     """Computes the inverse transform along `dim`, of n points. norm: "backward" (1/n), "ortho" or
     "forward" (none)."""
@@ -147,11 +147,11 @@ def ifft(input, n=None, dim=-1, norm=None):
 
 
 def _need_real(f, x):
-    if x._stype.kind == "c":
-        raise RuntimeError(f"{f} expects a real input tensor, but got {title(x._stype)}")
+    if x._np_dtype.kind == "c":
+        raise RuntimeError(f"{f} expects a real input tensor, but got {scalar_type_name(x._np_dtype)}")
 
 
-@op(ns="fft", out=True, autocast="float32")
+@register_op(ns="fft", out=True, autocast="float32")
 def rfft(input, n=None, dim=-1, norm=None):
     """Transforms a real tensor. Returns the first n // 2 + 1 frequencies, which determine the
     others."""
@@ -168,12 +168,12 @@ def _from_half(x, axes, sizes, norm):
     last = sizes[-1]
     if last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified")
-    x = cast(x, _complex_of(x._stype))
+    x = cast(x, _complex_of(x._np_dtype))
     x = _resized(x, axes, sizes[:-1] + [last // 2 + 1])
     return c2r_(x, axes=axes, n=last, norm=norm)
 
 
-@op(ns="fft", out=_REAL, autocast="float32")
+@register_op(ns="fft", out=_REAL, autocast="float32")
 def irfft(input, n=None, dim=-1, norm=None):
     """Inverts rfft. Returns n real points (default: 2 * (frequencies - 1))."""
     d, n = _one_dim("fft_irfft", input, n, dim)
@@ -181,7 +181,7 @@ def irfft(input, n=None, dim=-1, norm=None):
     return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _norm(norm))
 
 
-@op(ns="fft", out=_REAL, autocast="float32")
+@register_op(ns="fft", out=_REAL, autocast="float32")
 def hfft(input, n=None, dim=-1, norm=None):
     """Transforms a signal with Hermitian symmetry, given by its first half, to n real frequencies.
     """
@@ -190,7 +190,7 @@ def hfft(input, n=None, dim=-1, norm=None):
     return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _SWAPPED[_norm(norm)])
 
 
-@op(ns="fft", out="same", autocast="float32")
+@register_op(ns="fft", out="same", autocast="float32")
 def ihfft(input, n=None, dim=-1, norm=None):
     """Inverts hfft. Returns the first n // 2 + 1 points of the Hermitian signal with the given real
     frequencies."""
@@ -226,44 +226,44 @@ def _real_n(name, f, input, s, dim, norm):
     return _from_half(_floating(input), axes, sizes, norm)
 
 
-@op(ns="fft", out=True, autocast="float32")
+@register_op(ns="fft", out=True, autocast="float32")
 def fftn(input, s=None, dim=None, norm=None):
     """Computes the transform over several dims (default: all, or the last len(s)), cropped or
     padded to the sizes s."""
     return _full_n("fft_fftn", input, s, dim, norm, True)
 
 
-@op(ns="fft", out=True, autocast="float32")
+@register_op(ns="fft", out=True, autocast="float32")
 def ifftn(input, s=None, dim=None, norm=None):
     """Computes the inverse transform over several dims."""
     return _full_n("fft_ifftn", input, s, dim, norm, False)
 
 
 def _rfftn(name, input, s, dim, norm):
-    need_tensor(name, input)
-    if input._stype.kind == "c":
-        raise RuntimeError(f"rfftn expects a real-valued input tensor, but got {title(input._stype)}")
+    check_tensor(name, input)
+    if input._np_dtype.kind == "c":
+        raise RuntimeError(f"rfftn expects a real-valued input tensor, but got {scalar_type_name(input._np_dtype)}")
     return _half_n(name, "rfftn", input, s, dim, _norm(norm))
 
 
-@op(ns="fft", out=True, autocast="float32")
+@register_op(ns="fft", out=True, autocast="float32")
 def rfftn(input, s=None, dim=None, norm=None):
     """Transforms a real tensor over several dims. The last one is halved."""
     return _rfftn("fft_rfftn", input, s, dim, norm)
 
 
-@op(ns="fft", out=_REAL, autocast="float32")
+@register_op(ns="fft", out=_REAL, autocast="float32")
 def irfftn(input, s=None, dim=None, norm=None):
     """Inverts rfftn. s[-1] is the number of real points in the last dim."""
     return _real_n("fft_irfftn", "irfftn", input, s, dim, _norm(norm))
 
 
 def _hfftn(name, input, s, dim, norm):
-    need_tensor(name, input)
+    check_tensor(name, input)
     return _real_n(name, "hfftn", conj(input), s, dim, _SWAPPED[_norm(norm)])
 
 
-@op(ns="fft", out=_REAL)
+@register_op(ns="fft", out=_REAL)
 def hfftn(input, s=None, dim=None, norm=None):
     """Transforms a signal with Hermitian symmetry, given by half of its last dim, over several
     dims. The result is real."""
@@ -271,13 +271,13 @@ def hfftn(input, s=None, dim=None, norm=None):
 
 
 def _ihfftn(name, input, s, dim, norm):
-    need_tensor(name, input)
-    if input._stype.kind == "c":
-        raise RuntimeError(f"Only supports floating-point dtypes, but found: {title(input._stype)}")
+    check_tensor(name, input)
+    if input._np_dtype.kind == "c":
+        raise RuntimeError(f"Only supports floating-point dtypes, but found: {scalar_type_name(input._np_dtype)}")
     return conj(_half_n(name, "ihfftn", input, s, dim, _SWAPPED[_norm(norm)]))
 
 
-@op(ns="fft", out=True)
+@register_op(ns="fft", out=True)
 def ihfftn(input, s=None, dim=None, norm=None):
     """Inverts hfftn. Returns half of the Hermitian signal with the given real frequencies."""
     return _ihfftn("fft_ihfftn", input, s, dim, norm)
@@ -290,37 +290,37 @@ def _two(name, dim):
     return dim
 
 
-@op(ns="fft", out=True, autocast="float32")
+@register_op(ns="fft", out=True, autocast="float32")
 def fft2(input, s=None, dim=(-2, -1), norm=None):
     """Computes fftn over the last two dims."""
     return _full_n("fft_fft2", input, s, _two("fft_fft2", dim), norm, True)
 
 
-@op(ns="fft", out=True, autocast="float32")
+@register_op(ns="fft", out=True, autocast="float32")
 def ifft2(input, s=None, dim=(-2, -1), norm=None):
     """Computes ifftn over the last two dims."""
     return _full_n("fft_ifft2", input, s, _two("fft_ifft2", dim), norm, False)
 
 
-@op(ns="fft", out=True, autocast="float32")
+@register_op(ns="fft", out=True, autocast="float32")
 def rfft2(input, s=None, dim=(-2, -1), norm=None):
     """Computes rfftn over the last two dims."""
     return _rfftn("fft_rfft2", input, s, _two("fft_rfft2", dim), norm)
 
 
-@op(ns="fft", out=_REAL, autocast="float32")
+@register_op(ns="fft", out=_REAL, autocast="float32")
 def irfft2(input, s=None, dim=(-2, -1), norm=None):
     """Computes irfftn over the last two dims."""
     return _real_n("fft_irfft2", "irfftn", input, s, _two("fft_irfft2", dim), _norm(norm))
 
 
-@op(ns="fft", out=_REAL)
+@register_op(ns="fft", out=_REAL)
 def hfft2(input, s=None, dim=(-2, -1), norm=None):
     """Computes hfftn over the last two dims."""
     return _hfftn("fft_hfft2", input, s, _two("fft_hfft2", dim), norm)
 
 
-@op(ns="fft", out=True)
+@register_op(ns="fft", out=True)
 def ihfft2(input, s=None, dim=(-2, -1), norm=None):
     """Computes ihfftn over the last two dims."""
     return _ihfftn("fft_ihfft2", input, s, _two("fft_ihfft2", dim), norm)
@@ -329,7 +329,7 @@ def ihfft2(input, s=None, dim=(-2, -1), norm=None):
 # ------------------------------------------------------------------ frequencies and shifts
 #
 # The frequencies divided by n * d: the first half, or all in the order of fft.
-_frequency_line = primitive("fft_frequencies", "*, n, d, half, stype, device", raw=True)
+_frequency_line = primitive("fft_frequencies", "*, n, d, half, np_dtype, device", raw=True)
 
 
 def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
@@ -342,38 +342,38 @@ def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
     n = int_of(name, n, "n")
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    r = _frequency_line(n=n, d=float(d), half=half, stype=dt, device=on)
+    r = _frequency_line(n=n, d=float(d), half=half, np_dtype=dt, device=on)
     return placed(r, requires_grad, on) if out is None else store_out(name, out, r)
 
 
-@op(ns="fft")
+@register_op(ns="fft")
 def fftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False, out=None):
     """Returns the frequencies of fft's n results at sample spacing d: 0, 1, ..., -1, divided by n *
     d."""
     return _frequencies("fftfreq", n, d, dtype, layout, device, requires_grad, out, False)
 
 
-@op(ns="fft")
+@register_op(ns="fft")
 def rfftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False, out=None):
     """Returns the frequencies of rfft's n // 2 + 1 results at sample spacing d."""
     return _frequencies("rfftfreq", n, d, dtype, layout, device, requires_grad, out, True)
 
 
 def _shifted(name, input, dim, amount):
-    need_tensor(name, input)
+    check_tensor(name, input)
     n = input.ndim
     dims = range(n) if dim is None else (dim,) if isinstance(dim, int) else dim
     axes = [wrap_dim(name, d, n) for d in dims]
     return roll(input, [amount(input._sizes[d]) for d in axes], axes)
 
 
-@op(ns="fft")
+@register_op(ns="fft")
 def fftshift(input, dim=None):
     """Moves frequency 0 from the beginning to the middle of dims (default: all)."""
     return _shifted("fft_fftshift", input, dim, lambda n: n // 2)
 
 
-@op(ns="fft")
+@register_op(ns="fft")
 def ifftshift(input, dim=None):
     """Inverts fftshift."""
     return _shifted("fft_ifftshift", input, dim, lambda n: (n + 1) // 2)

@@ -9,14 +9,14 @@ import importlib
 import math
 
 from mindtorch.core import device as _device, dtypes, sparse as sparse_core
-from mindtorch.core.alias import title
+from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import I32, I64, as_np, of_np
 from mindtorch.core.sparse import CompressedTensor, SparseTensor, SparseUse, at_first, dispatch, meaning, sparse_of
-from mindtorch.core.table import TABLE, op
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, attributes, taken
-from mindtorch.core.values import values as host_values
-from mindtorch.ops._checks import need_tensor
+from mindtorch.core.op_registry import OPS, register_op
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Tensor, attributes, is_tensor
+from mindtorch.core.sync import to_host as host_values
+from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.basic import cast, conj, move
 from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
 
@@ -93,7 +93,7 @@ def _refuse(name, x):
 # ------------------------------------------------------------------ parts
 def _same_pattern(s, values, coalesced=None):
     """Returns a sparse tensor with other values at the same indices."""
-    r = sparse_of(move(s._coo_idx, values._dev), values, (*s._sp_size[:s._coo_idx._sizes[0]], *values._sizes[1:]),
+    r = sparse_of(move(s._coo_idx, values._device), values, (*s._sp_size[:s._coo_idx._sizes[0]], *values._sizes[1:]),
                   s._coo_unique if coalesced is None else coalesced)
     if s._lookup:
         attributes(r)["_lookup"] = True
@@ -120,9 +120,9 @@ def _gather(values, at):
 
 def _add_up(values, at, count):
     """Sums the rows of `values` by index: (count, dense dims...)."""
-    if values._stype.kind == "b":
+    if values._np_dtype.kind == "b":
         return _any(values, at, count=count)
-    return zeros_(size=(count, *values._sizes[1:]), stride=None, stype=values._stype, device=values._dev).index_add(0, at, values)
+    return zeros_(size=(count, *values._sizes[1:]), stride=None, np_dtype=values._np_dtype, device=values._device).index_add(0, at, values)
 
 
 # ------------------------------------------------------------------ construction
@@ -132,7 +132,7 @@ def _size_of(size):
 
 def _of_nothing(size, sparse_dim, d):
     dense = size[sparse_dim:]
-    return sparse_of(empty_(size=(sparse_dim, 0), stride=None, stype=I64, device=CPU), zeros_(size=(0, *dense), stride=None, stype=d, device=CPU),
+    return sparse_of(empty_(size=(sparse_dim, 0), stride=None, np_dtype=I64, device=CPU), zeros_(size=(0, *dense), stride=None, np_dtype=d, device=CPU),
                      size, True)
 
 
@@ -150,7 +150,7 @@ def _without_elements(size, dtype, kind, device):
 dispatch["zeros of a layout"] = _without_elements
 
 
-@op(method=False)
+@register_op(method=False)
 def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
                       check_invariants=None, is_coalesced=None):
     """Creates a sparse tensor of values (nnz, dense dims...) at indices (sparse dims, nnz), or an
@@ -171,13 +171,13 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layou
             t = t.to(_device.check(device))
         t._sp_values.requires_grad = requires_grad
         return t
-    tensor = TABLE["tensor"].fn
-    i = indices if (indices.__class__ is Tensor or taken(indices)) else tensor(indices, dtype=of_np(I64))
-    v = values if (values.__class__ is Tensor or taken(values)) else tensor(values)
-    if device is not None or i._dev is not v._dev:
-        on = v._dev if device is None else _device.check(device)
+    tensor = OPS["tensor"].fn
+    i = indices if (indices.__class__ is Tensor or is_tensor(indices)) else tensor(indices, dtype=of_np(I64))
+    v = values if (values.__class__ is Tensor or is_tensor(values)) else tensor(values)
+    if device is not None or i._device is not v._device:
+        on = v._device if device is None else _device.check(device)
         i, v = move(i, on), move(v, on)
-    if i._stype.kind == "b" or i._stype.kind == "c":
+    if i._np_dtype.kind == "b" or i._np_dtype.kind == "c":
         raise RuntimeError(f"indices must be an int64 tensor, got {i.dtype}")
     if i.ndim != 2:
         raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(i._sizes)}")
@@ -329,28 +329,28 @@ Tensor.sparse_mask = sparse_mask
 
 # ------------------------------------------------------------------ conversion of indices
 def _whole(name, x):
-    if x._stype.kind not in "iu":
-        raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{title(x._stype)}' on device {x.device}")
+    if x._np_dtype.kind not in "iu":
+        raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{scalar_type_name(x._np_dtype)}' on device {x.device}")
 
 
-@op(method=False, out="same")
+@register_op(method=False, out="same")
 def _convert_indices_from_coo_to_csr(input, size, *, out_int32=False):
     """Returns where each of `size` rows begins in the sorted row indices of a matrix, and where the
     last row ends."""
-    need_tensor("_convert_indices_from_coo_to_csr", input)
+    check_tensor("_convert_indices_from_coo_to_csr", input)
     _whole("convert_indices_from_coo_to_csr", input)
     if len(input._sizes) > 1:
         raise RuntimeError(f"Input is supposed to be a vector, but got {len(input._sizes)} dimensional tensor.")
-    rows = TABLE["arange"].fn(size + 1, dtype=input.dtype, device=input.device)
-    return TABLE["searchsorted"].fn(input.reshape(-1), rows, out_int32=out_int32)
+    rows = OPS["arange"].fn(size + 1, dtype=input.dtype, device=input.device)
+    return OPS["searchsorted"].fn(input.reshape(-1), rows, out_int32=out_int32)
 
 
-@op(method=False, out="same")
+@register_op(method=False, out="same")
 def _convert_indices_from_csr_to_coo(crow_indices, col_indices, *, out_int32=False, transpose=False):
     """Returns the coordinates (dims, elements) of a CSR matrix, or of a batch of them. transpose:
     columns before rows."""
-    need_tensor("_convert_indices_from_csr_to_coo", crow_indices, "crow_indices")
-    need_tensor("_convert_indices_from_csr_to_coo", col_indices, "col_indices", 2)
+    check_tensor("_convert_indices_from_csr_to_coo", crow_indices, "crow_indices")
+    check_tensor("_convert_indices_from_csr_to_coo", col_indices, "col_indices", 2)
     _whole("convert_indices_from_csr_to_coo", crow_indices)
     idx, _ = _places(crow_indices, col_indices, columns=bool(transpose), block=(1, 1))
     return cast(idx, I32 if out_int32 else I64)

@@ -9,9 +9,9 @@ from mindtorch.core import device as _device, dtypes
 from mindtorch.core.dtypes import NUMBER_TYPES, as_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, sparse_of
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Parameter, Tensor, detached, taken
-from mindtorch.core.values import values as host_values
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import Parameter, Tensor, detached, is_tensor
+from mindtorch.core.sync import to_host as host_values
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.sparse import (_add_up, _gather, _invariants, _keys, _merged, _nonzero, _packed, _places, coalesce, is_sparse,
@@ -65,17 +65,17 @@ def parts(x):
 # ------------------------------------------------------------------ construction
 def construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, check):
     """Creates a compressed tensor from user-supplied parts. RuntimeError if they do not match."""
-    tensor = TABLE["tensor"].fn
-    ptr, ind, values = [x if taken(x) else tensor(x) for x in (ptr, ind, values)]
+    tensor = OPS["tensor"].fn
+    ptr, ind, values = [x if is_tensor(x) else tensor(x) for x in (ptr, ind, values)]
     # empty lists become float tensors
-    ptr, ind = [x.long() if not x._numel and x._stype.kind == "f" else x for x in (ptr, ind)]
-    on = values._dev if device is None else _device.check(device)
+    ptr, ind = [x.long() if not x._numel and x._np_dtype.kind == "f" else x for x in (ptr, ind)]
+    on = values._device if device is None else _device.check(device)
     ptr, ind, values = move(ptr, on), move(ind, on), move(values, on)
     rows, cols = ("ccol", "row") if by_columns(kind) else ("crow", "col")
     for x in (ptr, ind):
-        if x._stype.name not in ("int32", "int64"):
+        if x._np_dtype.name not in ("int32", "int64"):
             raise RuntimeError(f"{rows}_indices and {cols}_indices must be an int32 or int64 type, but got: {x.dtype}")
-    if ptr._stype != ind._stype:
+    if ptr._np_dtype != ind._np_dtype:
         raise RuntimeError(f"{rows}_indices and {cols}_indices must have the same dtype, but got {ptr.dtype} and {ind.dtype}")
     block = 2 if kind in ("bsr", "bsc") else 0
     if ptr.ndim < 1 or ptr.ndim != ind.ndim or values.ndim < ind.ndim + block:
@@ -124,7 +124,7 @@ def pack(kind, idx, values, size, nb, block=()):
         if r % b0 or c % b1:
             raise RuntimeError(f"dense_to_sparse_{kind}: tensor sparse size ({r},{c}) must be divisible by given blocksize ({b0},{b1})")
         row, col = idx[nb], idx[nb + 1]
-        stack = TABLE["stack"].fn
+        stack = OPS["stack"].fn
         outer, inner = [row // b0, col // b1], (row % b0) * b1 + col % b1
         idx, at = _merged(stack([*idx[:nb].unbind(0), *outer]), sizes=(*batch, r // b0, c // b1))
         count = idx._sizes[1]
@@ -214,7 +214,7 @@ def masked(x, mask):
     batch, (r, c), dense = parts(mask)
     block = blocks(mask)
     idx, _ = _places(mask._sp_ptr, mask._sp_ind, columns=by_columns(mask._kind), block=block or (1, 1))
-    places = sparse_of(idx, TABLE["ones"].fn((idx._sizes[1], *dense), device=mask.device), mask._sp_size, False)
+    places = sparse_of(idx, OPS["ones"].fn((idx._sizes[1], *dense), device=mask.device), mask._sp_size, False)
     x = x.to_dense() if isinstance(x, Sparse) else x
     v = x.sparse_mask(places)._sp_values
     return mask._with_values(v.reshape(*mask._sp_values.shape))
@@ -255,14 +255,14 @@ _method(lambda self: len(self._sp_size), "dim")
 CompressedTensor.ndimension = CompressedTensor.dim
 _method(lambda self: math.prod(self._sp_size), "numel")
 CompressedTensor.nelement = CompressedTensor.numel
-_method(lambda self: self._sp_values._stype.itemsize, "element_size")
-_method(lambda self: self._sp_values._stype.kind in "fV", "is_floating_point")
-_method(lambda self: self._sp_values._stype.kind == "c", "is_complex")
+_method(lambda self: self._sp_values._np_dtype.itemsize, "element_size")
+_method(lambda self: self._sp_values._np_dtype.kind in "fV", "is_floating_point")
+_method(lambda self: self._sp_values._np_dtype.kind == "c", "is_complex")
 _method(lambda self: self._sp_values.is_signed(), "is_signed")
 _method(lambda self: self._sp_size[0], "__len__")
 _method(lambda self: self._sp_values.get_device(), "get_device")
 _meaning("is_same_size")(lambda input, other: tuple(input.shape) == tuple(other.shape))
-CompressedTensor.itemsize = property(lambda self: self._sp_values._stype.itemsize)
+CompressedTensor.itemsize = property(lambda self: self._sp_values._np_dtype.itemsize)
 
 
 def _no_memory(name, what):
@@ -305,9 +305,9 @@ def __repr__(self, *, tensor_contents=None):
     if v.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_) or v.dtype == dtypes.int64 and not v.numel():
         more.append(f"dtype={v.dtype}")
     more.append(f"layout=torch.sparse_{self._kind}")
-    if self._sp_values._gnode is not None:
-        more.append(f"grad_fn=<{type(self._sp_values._gnode).__name__}>")
-    elif self._sp_values._rg:
+    if self._sp_values._grad_fn_ is not None:
+        more.append(f"grad_fn=<{type(self._sp_values._grad_fn_).__name__}>")
+    elif self._sp_values._requires_grad_:
         more.append("requires_grad=True")
     width = len(text.rpartition("\n")[2]) + 2
     for m in more:
@@ -355,7 +355,7 @@ def __deepcopy__(self, memo):
 def _moved(self, v):
     if v is self._sp_values:
         return self
-    return compressed_of(self._kind, move(self._sp_ptr, v._dev), move(self._sp_ind, v._dev), v, self._sp_size)
+    return compressed_of(self._kind, move(self._sp_ptr, v._device), move(self._sp_ind, v._device), v, self._sp_size)
 
 
 @_meaning("to")
@@ -405,8 +405,8 @@ def _become(self, r):
     """Replaces the contents of `self` with those of `r`."""
     if tuple(r._sp_size) != tuple(self._sp_size):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the shape {list(r._sp_size)}")
-    v, new = self._sp_values, cast(r._sp_values, self._sp_values._stype)
-    if new._sizes == v._sizes and not (mode.on and (v._rg or new._rg)):
+    v, new = self._sp_values, cast(r._sp_values, self._sp_values._np_dtype)
+    if new._sizes == v._sizes and not (mode.on and (v._requires_grad_ or new._requires_grad_)):
         self._keep_grad()  # must precede the change of the indices
         v.detach().copy_(new)  # visible to tensors that share the values (`.data`, `detach()`)
     else:
@@ -422,7 +422,7 @@ def without_elements(kind, size, d, device, block=()):
     batch, major = tuple(size[:-2]), size[-1] if by_columns(kind) else size[-2]
     if block:
         major //= block[1] if by_columns(kind) else block[0]
-    zeros, of = TABLE["zeros"].fn, {"dtype": dtypes.int64, "device": device}
+    zeros, of = OPS["zeros"].fn, {"dtype": dtypes.int64, "device": device}
     values = zeros((*batch, 0, *block), dtype=dtypes.of_np(d), device=device)
     return compressed_of(kind, zeros((*batch, major + 1), **of), zeros((*batch, 0), **of), values, size)
 
@@ -432,13 +432,13 @@ def _zero_(self):
     """Removes all elements."""
     if self.dense_dim():
         raise SparseUse(f"zero_ of a tensor with dense dims is not implemented (layout torch.sparse_{self._kind}, dtype {self.dtype}, device {self.device})")
-    return _become(self, without_elements(self._kind, tuple(self._sp_size), self._sp_values._stype, self.device, blocks(self)))
+    return _become(self, without_elements(self._kind, tuple(self._sp_size), self._sp_values._np_dtype, self.device, blocks(self)))
 
 
 @_meaning("fill_")
 def _fill_(self, value):
     """Fills every stored element."""
-    return _become(self, self._with_values(TABLE["full_like"].fn(self._sp_values.detach(), value)))
+    return _become(self, self._with_values(OPS["full_like"].fn(self._sp_values.detach(), value)))
 
 
 @_meaning("copy_")
@@ -457,11 +457,11 @@ def _copy_(self, src, non_blocking=False):
 @_meaning("zeros_like")
 def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     if layout is not None and repr(layout) == "torch.strided":
-        return TABLE["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
+        return OPS["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
     if layout is not None and repr(layout) != f"torch.sparse_{input._kind}" or input.dense_dim():
         raise SparseUse(f"zeros_like of layout torch.sparse_{input._kind} with layout={layout} or dense dims is not implemented (dtype {input.dtype}, device "
                         f"{input.device})")
-    d = input._sp_values._stype if dtype is None else as_np(dtype)
+    d = input._sp_values._np_dtype if dtype is None else as_np(dtype)
     r = without_elements(input._kind, tuple(input.shape), d, device or input.device, blocks(input))
     return r.requires_grad_() if requires_grad else r
 
@@ -471,7 +471,7 @@ def _like(name):
         if layout is not None and repr(layout) != f"torch.sparse_{input._kind}":
             raise SparseUse(f"{name} of layout torch.sparse_{input._kind} with layout={layout} is not implemented (dtype {input.dtype}, "
                             f"device {input.device})")
-        r = _moved(input, TABLE[name].fn(input._sp_values.detach(), dtype=dtype, device=device))
+        r = _moved(input, OPS[name].fn(input._sp_values.detach(), dtype=dtype, device=device))
         return r.requires_grad_() if requires_grad else r
     fn.__name__ = name
     _meaning(name)(fn)
@@ -484,7 +484,7 @@ _like("empty_like")
 @_meaning("new_zeros", "new_empty")
 def _new_zeros(self, *size, dtype=None, device=None, layout=None, pin_memory=False, requires_grad=False):
     size = size[0] if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
-    d = self._sp_values._stype if dtype is None else as_np(dtype)
+    d = self._sp_values._np_dtype if dtype is None else as_np(dtype)
     r = without_elements(self._kind, tuple([int(n) for n in size]), d, device or self.device, blocks(self))
     return r.requires_grad_() if requires_grad else r
 

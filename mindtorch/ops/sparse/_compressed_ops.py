@@ -1,11 +1,11 @@
 """Computations with compressed sparse tensors."""
 import math
 
-from mindtorch.core import alias
-from mindtorch.core.promote import result_dtype
+from mindtorch.core import inplace
+from mindtorch.core.type_promotion import result_dtype
 from mindtorch.core.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, dispatch
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import wrap_dims
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import _dots, _places, _product, _top, coalesce, is_sparse
@@ -91,8 +91,8 @@ def _addmv(input, mat, vec, *, beta=1, alpha=1):
 
 
 compressed["nn.functional.linear"] = lambda input, weight, bias=None: linear_by(_matmul, input, weight, bias)
-CompressedTensor.__matmul__ = lambda self, other: TABLE["matmul"].fn(self, other)
-CompressedTensor.__rmatmul__ = lambda self, other: TABLE["matmul"].fn(other, self)
+CompressedTensor.__matmul__ = lambda self, other: OPS["matmul"].fn(self, other)
+CompressedTensor.__rmatmul__ = lambda self, other: OPS["matmul"].fn(other, self)
 
 
 def reduced_mm(mat1, mat2, reduce):
@@ -119,14 +119,14 @@ def reduced_mm(mat1, mat2, reduce):
     v, ptr, ind = mat1._sp_values, mat1._sp_ptr, mat1._sp_ind
     if reduce == "mean":
         counts = (ptr[1:] - ptr[:-1]).clamp(min=1)
-        return product / cast(counts, product._stype).unsqueeze(1)
+        return product / cast(counts, product._np_dtype).unsqueeze(1)
     at = _top(v.detach(), ptr, ind, mat2.detach(), largest=reduce == "amax")
     if not v._numel:
         return product
     safe = at.clamp(min=0)
     flat = safe.reshape(-1)
     terms = v.index_select(0, flat).reshape(safe.shape) * mat2.gather(0, ind.long().index_select(0, flat).reshape(safe.shape))
-    return TABLE["where"].fn(at >= 0, terms, terms.new_zeros(()))
+    return OPS["where"].fn(at >= 0, terms, terms.new_zeros(()))
 
 
 def sampled_addmm(input, mat1, mat2, beta, alpha):
@@ -155,8 +155,8 @@ def sampled_addmm(input, mat1, mat2, beta, alpha):
     if batch:
         # Merges the batch into one tall matrix.
         idx, _ = _places(ptr, ind, columns=False, block=(1, 1))
-        which = TABLE["arange"].fn(n, device=input.device).repeat_interleave(ind.shape[-1])
-        _, ptr, ind = by_rows(TABLE["stack"].fn([idx[-2] + which * r, idx[-1] + which * c]), input._sp_values, n * r)
+        which = OPS["arange"].fn(n, device=input.device).repeat_interleave(ind.shape[-1])
+        _, ptr, ind = by_rows(OPS["stack"].fn([idx[-2] + which * r, idx[-1] + which * c]), input._sp_values, n * r)
     v = _dots(a, b, ptr, ind).reshape(input._sp_values.shape)
     v = v if alpha == 1 else v * alpha
     return input._with_values(v if beta == 0 else v + (input._sp_values if beta == 1 else input._sp_values * beta))
@@ -171,7 +171,7 @@ def _of_values(name, fn):
 
 
 for _name in (*KEEPING, *LINEAR, "angle"):
-    _of_values(_name, TABLE[_name].fn if _name in TABLE else getattr(Tensor, _name))
+    _of_values(_name, OPS[_name].fn if _name in OPS else getattr(Tensor, _name))
 for _name in ("relu", "special.expm1", "special.log1p", "special.erf", "special.erfinv"):
     compressed["nn.functional.relu" if _name == "relu" else _name] = getattr(CompressedTensor, _name.removeprefix("special."))
 CompressedTensor.__neg__, CompressedTensor.__abs__, CompressedTensor.__pos__ = CompressedTensor.neg, CompressedTensor.abs, lambda self: self
@@ -202,7 +202,7 @@ def _add(input, other, *, alpha=1):
     """Adds two tensors of one size. Two compressed tensors of one layout return a compressed one; a
     dense operand returns a dense one."""
     s = input if isinstance(input, CompressedTensor) else other
-    if not (taken(input) and taken(other)):
+    if not (is_tensor(input) and is_tensor(other)):
         raise RuntimeError(f"add: expected 'self' and 'other' to have same size, but one is a number and the other has size {list(s.shape)} (FYI: "
                            "op2-sparse addition does not currently support broadcasting)")
     if tuple(input.shape) != tuple(other.shape):
@@ -233,7 +233,7 @@ def _mul(input, other):
     n = _number(x)
     if n is not None:
         return s._with_values(s._sp_values * n)
-    if not (x.__class__ is Tensor or taken(x)):
+    if not (x.__class__ is Tensor or is_tensor(x)):
         return NotImplemented
     if tuple(s.shape) != tuple(x.shape):
         raise RuntimeError(f"mul: operands of a sparse compressed tensor must have its size {list(s.shape)}, but got {list(x.shape)}")
@@ -267,7 +267,7 @@ def _pow(input, exponent):
 def _operators():
     def checked(fn):
         def operator(self, other):
-            return fn(self, other) if (other.__class__ is Tensor or taken(other)) or _number(other) is not None else NotImplemented
+            return fn(self, other) if (other.__class__ is Tensor or is_tensor(other)) or _number(other) is not None else NotImplemented
         return operator
     S = CompressedTensor
     S.__add__, S.__radd__ = checked(_add), checked(lambda self, other: _add(other, self))
@@ -286,7 +286,7 @@ def _in_place(name, fn):
         r = fn(self, *args, **kwargs)
         if not isinstance(r, CompressedTensor):
             raise RuntimeError(f"Sparse {self._kind.upper()} tensors do not have is_contiguous: {name}_ would make the tensor dense")
-        alias.check_cast(r._sp_values._stype, self._sp_values._stype)
+        inplace.check_cast(r._sp_values._np_dtype, self._sp_values._np_dtype)
         return _become(self, r)
     method.__name__ = name + "_"
     _meaning(name + "_")(method)

@@ -60,16 +60,16 @@ _method(lambda self: len(self._sp_size), "dim")
 SparseTensor.ndimension = SparseTensor.dim
 _method(lambda self: math.prod(self._sp_size), "numel")
 SparseTensor.nelement = SparseTensor.numel
-_method(lambda self: self._sp_values._stype.itemsize, "element_size")
-_method(lambda self: self._sp_values._stype.kind in "fV", "is_floating_point")
-_method(lambda self: self._sp_values._stype.kind == "c", "is_complex")
+_method(lambda self: self._sp_values._np_dtype.itemsize, "element_size")
+_method(lambda self: self._sp_values._np_dtype.kind in "fV", "is_floating_point")
+_method(lambda self: self._sp_values._np_dtype.kind == "c", "is_complex")
 _method(lambda self: self._sp_size[0], "__len__")
 _method(lambda self, memory_format=None: False, "is_contiguous")
 _method(lambda self: self._sp_values.get_device(), "get_device")
 
 
 _method(lambda self: self._sp_values.is_signed(), "is_signed")
-SparseTensor.itemsize = property(lambda self: self._sp_values._stype.itemsize)
+SparseTensor.itemsize = property(lambda self: self._sp_values._np_dtype.itemsize)
 
 
 @_method
@@ -121,9 +121,9 @@ def __repr__(self, *, tensor_contents=None):
     if v.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_) or v.dtype == dtypes.int64 and not v.numel():
         more.append(f"dtype={v.dtype}")
     more.append("layout=torch.sparse_coo")
-    if self._sp_values._gnode is not None:
-        more.append(f"grad_fn=<{type(self._sp_values._gnode).__name__}>")
-    elif self._sp_values._rg:
+    if self._sp_values._grad_fn_ is not None:
+        more.append(f"grad_fn=<{type(self._sp_values._grad_fn_).__name__}>")
+    elif self._sp_values._requires_grad_:
         more.append("requires_grad=True")
     width = len(parts[-1]) + 8
     for m in more:
@@ -177,7 +177,7 @@ def _clone(self, *, memory_format=None):
 def viewed(values):
     """Returns the values for users. Those of a leaf are returned as a view, so that their autograd
     graph leads to the leaf."""
-    return values.view_as(values) if values._rg and values._gnode is None and mode.on else values
+    return values.view_as(values) if values._requires_grad_ and values._grad_fn_ is None and mode.on else values
 
 
 def copied(s, r, memo):

@@ -1,13 +1,13 @@
 """Sparse COO tensors: elementwise and in-place ops."""
 import math
 
-from mindtorch.core import alias
+from mindtorch.core import inplace
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.numbers import NUMBER
-from mindtorch.core.promote import result_dtype
+from mindtorch.core.scalars import NUMBER
+from mindtorch.core.type_promotion import result_dtype
 from mindtorch.core.sparse import Sparse, SparseTensor, dispatch, meaning, sparse_of
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, attributes, taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import Tensor, attributes, is_tensor
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import (_add_up, _common, _gather, _keys, _meaning, _merged, _method, _nonzero, _of_nothing, _paired, _refuse, _rows, _same_pattern,
                                   _split, coalesce, is_sparse, to_dense)
@@ -40,7 +40,7 @@ LINEAR = ("neg", "negative", "conj", "positive")
 for _name in LINEAR:
     _meaning(_name)(_linear(_name))
 for _name in KEEPING:
-    _meaning(_name)(_of_sums(_name, TABLE[_name].fn if _name in TABLE else getattr(Tensor, _name)))
+    _meaning(_name)(_of_sums(_name, OPS[_name].fn if _name in OPS else getattr(Tensor, _name)))
 for _name in ("nn.functional.relu", "special.expm1", "special.log1p", "special.erf", "special.erfinv"):
     meaning(_name, getattr(SparseTensor, _name.rpartition(".")[2]))
 SparseTensor.__neg__, SparseTensor.__abs__, SparseTensor.__pos__ = SparseTensor.neg, SparseTensor.abs, lambda self: self
@@ -60,7 +60,7 @@ def _rounded(input, *, decimals=0):
 
 @_meaning("pow")
 def _pow(input, exponent):
-    if not is_sparse(input) or (exponent.__class__ is Tensor or taken(exponent)) and exponent.ndim:
+    if not is_sparse(input) or (exponent.__class__ is Tensor or is_tensor(exponent)) and exponent.ndim:
         _refuse("pow with a tensor as exponent", input if is_sparse(input) else exponent)
     if exponent == 0:
         raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
@@ -83,7 +83,7 @@ def _number(x):
     """Returns x if it is a Python scalar or a 0-dim dense tensor, else None."""
     if isinstance(x, Sparse):
         return None
-    if x.__class__ is Tensor or taken(x):
+    if x.__class__ is Tensor or is_tensor(x):
         return x if not x.ndim else None
     return x if isinstance(x, NUMBER) else None
 
@@ -102,7 +102,7 @@ def _dense_plus(dense, s, alpha):
 
 def _joined(a, b):
     """Adds two tensors by concatenating their elements."""
-    cat = TABLE["cat"].fn
+    cat = OPS["cat"].fn
     r = sparse_of(cat([a._coo_idx, b._coo_idx], 1), cat([a._sp_values, b._sp_values], 0), a._sp_size)
     # keeps repeated sums from growing without bound
     return coalesce(r)._coalesced_(False) if r._nnz() > math.prod(a._sp_size) else r
@@ -126,7 +126,7 @@ def _gradient_at_unique_places(s, g):
     """Returns the gradient of a tensor with duplicate indices from the gradient of its values.
     Duplicates have the same gradient."""
     idx, at = _merged(s._coo_idx, sizes=_split(s)[0])
-    return sparse_of(idx, TABLE["zeros"].fn((idx._sizes[1], *g._sizes[1:]), dtype=g.dtype, device=g.device).index_copy(0, at, g), s._sp_size, True)
+    return sparse_of(idx, OPS["zeros"].fn((idx._sizes[1], *g._sizes[1:]), dtype=g.dtype, device=g.device).index_copy(0, at, g), s._sp_size, True)
 
 
 dispatch["gradient at unique places"] = _gradient_at_unique_places
@@ -136,10 +136,10 @@ def _into(name, out, r):
     """Implements `out=` of sparse tensors: replaces the contents of `out` with the result."""
     if not (is_sparse(out) and is_sparse(r)):
         raise RuntimeError(f"{name}: expected `out` to have layout {r.layout}, but got {out.layout}")
-    if mode.on and (out._rg or r._rg):
+    if mode.on and (out._requires_grad_ or r._requires_grad_):
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
-    alias.check_cast(r._sp_values._stype, out._sp_values._stype)
-    out._coo_idx, out._sp_values, out._sp_size, out._coo_unique = r._coo_idx, cast(r._sp_values, out._sp_values._stype), r._sp_size, r._coo_unique
+    inplace.check_cast(r._sp_values._np_dtype, out._sp_values._np_dtype)
+    out._coo_idx, out._sp_values, out._sp_size, out._coo_unique = r._coo_idx, cast(r._sp_values, out._sp_values._np_dtype), r._sp_size, r._coo_unique
     return out
 
 
@@ -153,7 +153,7 @@ def _add(input, other, *, alpha=1):
     """Adds two tensors of one shape. Two sparse tensors return a sparse one; a dense and a sparse
     tensor return a dense one."""
     if not is_sparse(input):
-        if not (input.__class__ is Tensor or taken(input)):
+        if not (input.__class__ is Tensor or is_tensor(input)):
             _refuse("add of a number", other)
         return _dense_plus(input, other, alpha)
     if not is_sparse(other):
@@ -172,7 +172,7 @@ def _add(input, other, *, alpha=1):
         return sparse_of(other._coo_idx, v.clone(), input._sp_size, other._coo_unique)
     if not (input._sp_values.is_contiguous() and other._sp_values.is_contiguous()):
         return _joined(sparse_of(input._coo_idx, mine, input._sp_size), sparse_of(other._coo_idx, v, input._sp_size))
-    cat = TABLE["cat"].fn
+    cat = OPS["cat"].fn
     idx, v = cat([input._coo_idx, other._coo_idx], 1), cat([mine, v], 0)
     if input._coo_unique and other._coo_unique:
         return coalesce(sparse_of(idx, v, input._sp_size))
@@ -218,7 +218,7 @@ def _broadcast_mul(s, x):
         _refuse("mul of a tensor with dense dims and one of more dimensions", s)
     whole = _broadcast(size, tuple(x.shape))
     spread = to_dense(s).expand(*whole) * x
-    return _at_places_of(spread, to_dense(_same_pattern(s, TABLE["ones_like"].fn(s._sp_values.detach()))).expand(*whole))
+    return _at_places_of(spread, to_dense(_same_pattern(s, OPS["ones_like"].fn(s._sp_values.detach()))).expand(*whole))
 
 
 def _broadcast(a, b):
@@ -242,7 +242,7 @@ def _mul(input, other):
     n = _number(x)
     if n is not None:
         return _same_pattern(s, s._sp_values * n)
-    if not (x.__class__ is Tensor or taken(x)):
+    if not (x.__class__ is Tensor or is_tensor(x)):
         return NotImplemented
     if not is_sparse(x):
         if tuple(s.shape) != tuple(x.shape):
@@ -262,7 +262,7 @@ def _div(input, other, *, rounding_mode=None):
     n = _number(other)
     if n is None or not is_sparse(input):
         raise RuntimeError("Sparse division requires a scalar or zero-dim dense tensor divisor" +
-                           (f" (got shape {list(other.shape)} for divisor)" if taken(other) else ""))
+                           (f" (got shape {list(other.shape)} for divisor)" if is_tensor(other) else ""))
     s = input if rounding_mode is None else coalesce(input)
     return _same_pattern(s, s._sp_values.div(n, rounding_mode=rounding_mode))
 
@@ -278,13 +278,14 @@ SparseTensor.__floordiv__ = _floor_divide
 def _operators():
     def number_or_tensor(fn):
         def operator(self, other):
-            return fn(self, other) if (other.__class__ is Tensor or taken(other)) or _number(other) is not None else NotImplemented
+            return fn(self, other) if (other.__class__ is Tensor or is_tensor(other)) or _number(other) is not None else NotImplemented
         return operator
     S = SparseTensor
     S.__add__ = number_or_tensor(_add)
     S.__radd__ = number_or_tensor(lambda self, other: _add(other, self))
     S.__sub__ = number_or_tensor(_sub)
-    S.__rsub__ = number_or_tensor(lambda self, other: _sub(other, self) if (other.__class__ is Tensor or taken(other)) else _refuse("number - sparse", self))
+    S.__rsub__ = number_or_tensor(lambda self, other: _sub(other, self) if (other.__class__ is Tensor or is_tensor(other)) else _refuse("number - sparse",
+                                                                                                                                        self))
     S.__mul__ = S.__rmul__ = number_or_tensor(_mul)
     S.__truediv__ = number_or_tensor(_div)
 
@@ -294,7 +295,7 @@ def _replace(self, r):
     """Replaces the contents of `self` with those of `r`."""
     if tuple(r._sp_size) != tuple(self._sp_size):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the broadcast shape {list(r._sp_size)}")
-    self._put_values(cast(r._sp_values, self._sp_values._stype))
+    self._put_values(cast(r._sp_values, self._sp_values._np_dtype))
     self._coo_idx, self._coo_unique = r._coo_idx, r._coo_unique
     return self
 
@@ -302,7 +303,7 @@ def _replace(self, r):
 def _in_place(name, fn):
     def method(self, *args, **kwargs):
         r = fn(self, *args, **kwargs)
-        alias.check_cast(r._sp_values._stype, self._sp_values._stype)
+        inplace.check_cast(r._sp_values._np_dtype, self._sp_values._np_dtype)
         return _replace(self, r)
     method.__name__ = name + "_"
     _method(method)
@@ -317,8 +318,8 @@ def _in_place_on_values(name, fn):
     def method(self, *args, **kwargs):
         r = fn(self, *args, **kwargs)
         v = self._sp_values
-        alias.check_cast(r._sp_values._stype, v._stype)
-        if mode.on and v._rg or r._coo_idx is not self._coo_idx:
+        inplace.check_cast(r._sp_values._np_dtype, v._np_dtype)
+        if mode.on and v._requires_grad_ or r._coo_idx is not self._coo_idx:
             return _replace(self, r)
         v.detach().copy_(r._sp_values)
         return self
@@ -331,7 +332,7 @@ def _in_place_of_sums(name, fn):
         if not self._coo_unique and self._nnz():
             raise RuntimeError(f"{name}_ requires coalesced input")
         r = fn(self, *args, **kwargs)
-        alias.check_cast(r._sp_values._stype, self._sp_values._stype)
+        inplace.check_cast(r._sp_values._np_dtype, self._sp_values._np_dtype)
         return _replace(self, r)
     method.__name__ = name + "_"
     _meaning(name + "_")(method)
@@ -352,7 +353,7 @@ SparseTensor.__iadd__, SparseTensor.__isub__, SparseTensor.__imul__, SparseTenso
 def zero_(self):
     """Removes all elements."""
     n = self.sparse_dim()
-    return _replace(self, _of_nothing(self._sp_size, n, self._sp_values._stype))
+    return _replace(self, _of_nothing(self._sp_size, n, self._sp_values._np_dtype))
 
 
 @_method
@@ -370,17 +371,17 @@ def _dense_in_place(name, sign):
     def method(self, other, *, alpha=1):
         if is_sparse(self):
             return getattr(SparseTensor, name + "_")(self, other, alpha=alpha)
-        if mode.on and (self._rg or other._rg):
+        if mode.on and (self._requires_grad_ or other._requires_grad_):
             # The dense values of the operand keep its autograd graph.
             return getattr(self, name + "_")(to_dense(other), alpha=alpha)
         if tuple(self.shape) != tuple(other.shape):
             return _dense_plus(self, other, alpha)      # raises
-        alias.check_cast(result_dtype(self, other._sp_values), self._stype)
+        inplace.check_cast(result_dtype(self, other._sp_values), self._np_dtype)
         # PyTorch adds the duplicates of an index one after another to contiguous memory, and their
         # sum to other memory.
-        s = other if self._stype.kind in "fiu" and self.is_contiguous() else coalesce(other)
-        v = cast(s._sp_values, self._stype)
-        alias.fill_by(self, "coo_add_", {"alpha": alpha, "once": s._coo_unique}, s._coo_idx, v if sign > 0 else v.neg())
+        s = other if self._np_dtype.kind in "fiu" and self.is_contiguous() else coalesce(other)
+        v = cast(s._sp_values, self._np_dtype)
+        inplace.fill_by(self, "coo_add_", {"alpha": alpha, "once": s._coo_unique}, s._coo_idx, v if sign > 0 else v.neg())
         return self
     return method
 

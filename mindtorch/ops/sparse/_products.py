@@ -1,7 +1,7 @@
 """Sparse COO tensors: products."""
 from mindtorch.core.sparse import Sparse, SparseTensor, SparseUse, meaning, sparse_of
-from mindtorch.core.table import TABLE
-from mindtorch.ops._checks import need_tensor
+from mindtorch.core.op_registry import OPS
+from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.sparse import _add_up, _by_rows, _gather, _keys, _meaning, _method, _places, _product, _refuse, _sparse_product, _unique, is_sparse
 from mindtorch.ops.sparse._shapes import _t
 
@@ -55,8 +55,8 @@ def _mm(input, mat2):
 
 def matmul_by(mm, input, other):
     """Computes @ of matrices and vectors. `mm` multiplies two matrices."""
-    need_tensor("matmul", input)
-    need_tensor("matmul", other, "other", 2)
+    check_tensor("matmul", input)
+    check_tensor("matmul", other, "other", 2)
     if input.dim() == 2 and other.dim() == 1 and not isinstance(other, Sparse):
         return mm(input, other.unsqueeze(1)).squeeze(1)
     if input.dim() == 1 and other.dim() == 2 and not isinstance(input, Sparse):
@@ -74,8 +74,8 @@ def _matmul(input, other):
     return matmul_by(_mm, input, other)
 
 
-SparseTensor.__matmul__ = lambda self, other: TABLE["matmul"].fn(self, other)
-SparseTensor.__rmatmul__ = lambda self, other: TABLE["matmul"].fn(other, self)
+SparseTensor.__matmul__ = lambda self, other: OPS["matmul"].fn(self, other)
+SparseTensor.__rmatmul__ = lambda self, other: OPS["matmul"].fn(other, self)
 
 
 @_meaning("mv")
@@ -101,7 +101,7 @@ def _bmm(input, mat2):
         raise RuntimeError(f"expected self and mat2 to have the same dtype, but got: {input.dtype} != {mat2.dtype}")
     batch, n, k = input.shape
     idx = input._coo_idx
-    flat = TABLE["stack"].fn([idx[0] * n + idx[1], idx[0] * k + idx[2]])
+    flat = OPS["stack"].fn([idx[0] * n + idx[1], idx[0] * k + idx[2]])
     v, ptr, ind = by_rows(flat, input._sp_values, batch * n)
     return _product(v, ptr, ind, mat2.reshape(batch * k, mat2.shape[2]), rows=batch * n, ta=False).reshape(batch, n, mat2.shape[2])
 
@@ -167,14 +167,14 @@ def _sspaddmm(input, mat1, mat2, *, beta=1, alpha=1):
     if not is_sparse(input) or tuple(input.shape) != (n, m):
         raise RuntimeError(f"sspaddmm: expected a sparse matrix of size {[n, m]}")
     idx, v = _product_elements(mat1, mat2, m)
-    cat = TABLE["cat"].fn
+    cat = OPS["cat"].fn
     return sparse_of(cat([input._coo_idx, idx], 1), cat([input._sp_values * beta, v * alpha], 0), (n, m))
 
 
 def _product_elements(mat1, mat2, m):
     found, rows = _rows_of_product(mat1, mat2)
-    at = TABLE["arange"].fn(m, device=found.device)
-    return TABLE["stack"].fn([found.repeat_interleave(m), at.repeat(found._numel)]), rows.reshape(-1)
+    at = OPS["arange"].fn(m, device=found.device)
+    return OPS["stack"].fn([found.repeat_interleave(m), at.repeat(found._numel)]), rows.reshape(-1)
 
 
 @_meaning("smm")

@@ -1,7 +1,7 @@
 """Sparse COO tensors: sums, norms, softmax."""
 from mindtorch.core.dtypes import as_np
 from mindtorch.core.sparse import sparse_of
-from mindtorch.core.table import TABLE
+from mindtorch.core.op_registry import OPS
 from mindtorch.ops._checks import wrap_dim, wrap_dims
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import _add_up, _gather, _group_max, _keys, _meaning, _refuse, _rows, _same_pattern, _split, _unique, coalesce
@@ -66,13 +66,13 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     if keepdim:
         raise RuntimeError("norm_sparse currently does not support keepdim=True")
     v = coalesce(input)._sp_values
-    return TABLE["norm"].fn(v.reshape(-1), 2 if p in ("fro", None) else p, dtype=dtype)
+    return OPS["norm"].fn(v.reshape(-1), 2 if p in ("fro", None) else p, dtype=dtype)
 
 
 def softmax_of(input, dim, dtype, log):
     """Computes softmax (or log_softmax) along `dim` over the stored elements."""
     s = coalesce(input if dtype is None else _same_pattern(input, cast(input._sp_values, as_np(dtype))))
-    if s._sp_values._stype.kind not in "fV":
+    if s._sp_values._np_dtype.kind not in "fV":
         raise NotImplementedError(f"'sparse softmax' is not implemented for dtype {s.dtype} on device {s.device}")
     axis, n = wrap_dim("softmax", dim, s.dim()), s.sparse_dim()
     v = s._sp_values

@@ -1,9 +1,9 @@
 """Sparse COO tensors: shapes, indexing, joining."""
 from mindtorch.core.dtypes import I64, NUMBER_TYPES, as_np
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.promote import promote_types
+from mindtorch.core.type_promotion import promote_types
 from mindtorch.core.sparse import SparseTensor, sparse_of
-from mindtorch.core.table import TABLE
+from mindtorch.core.op_registry import OPS
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import _at, _gather, _meaning, _method, _of_nothing, _picked, _refuse, _rows, is_sparse, no_memory_format
@@ -86,11 +86,11 @@ def _unsqueeze(input, dim):
     if i > n:
         return sparse_of(input._coo_idx, input._sp_values.unsqueeze(i - n + 1), size, input._coo_unique)
     zero = _filled(1, input._nnz(), 0, input._coo_idx)
-    return sparse_of(TABLE["cat"].fn([input._coo_idx[:i], zero, input._coo_idx[i:]], 0), input._sp_values, size, input._coo_unique)
+    return sparse_of(OPS["cat"].fn([input._coo_idx[:i], zero, input._coo_idx[i:]], 0), input._sp_values, size, input._coo_unique)
 
 
 def _filled(rows, count, value, like):
-    return TABLE["full"].fn((rows, count), value, dtype=like.dtype, device=like._dev)
+    return OPS["full"].fn((rows, count), value, dtype=like.dtype, device=like._device)
 
 
 @_meaning("cat", "concat", "concatenate")
@@ -109,10 +109,10 @@ def _cat(tensors, dim=0):
         if [x for d, x in enumerate(t.shape) if d != i] != [x for d, x in enumerate(first.shape) if d != i]:
             raise RuntimeError(f"All tensors must have the same shape: {list(first.shape)} (except in the concatenating dimension), but found shape: "
                                f"{list(t.shape)} at position {k}")
-    cat = TABLE["cat"].fn
-    d = first._sp_values._stype
+    cat = OPS["cat"].fn
+    d = first._sp_values._np_dtype
     for t in tensors[1:]:
-        d = promote_types(d, t._sp_values._stype)
+        d = promote_types(d, t._sp_values._np_dtype)
     size = list(first.shape)
     size[i] = sum([t.shape[i] for t in tensors])
     idx, values, at = [], [], 0
@@ -176,7 +176,7 @@ SparseTensor.__iter__ = lambda self: iter(_unbind(self))
 def _index_select(input, dim, index):
     """Returns the tensor at several indices of a dim, in their order and with repetitions."""
     i, n = wrap_dim("index_select", dim, input.dim()), input.sparse_dim()
-    if index.dim() > 1 or index._stype.kind not in "iu":
+    if index.dim() > 1 or index._np_dtype.kind not in "iu":
         raise IndexError(f"index_select() argument index must be 1-D long-tensor, but got {index.dim()}-D {index.dtype}") if index.dim() > 1 else RuntimeError(
             f"index_select() argument index must be of integer dtype, not {index.dtype}")
     index = cast(index.reshape(-1), I64)
@@ -186,7 +186,7 @@ def _index_select(input, dim, index):
         return sparse_of(input._coo_idx, input._sp_values.index_select(i - n + 1, index), size, input._coo_unique)
     elements, places = _picked(input._coo_idx, index, dim=i, extent=extent)
     idx = input._coo_idx.index_select(1, elements)
-    idx = TABLE["cat"].fn([idx[:i], places.reshape(1, -1), idx[i + 1:]], 0)
+    idx = OPS["cat"].fn([idx[:i], places.reshape(1, -1), idx[i + 1:]], 0)
     return sparse_of(idx, _gather(input._sp_values, elements), size, False)
 
 
@@ -198,7 +198,7 @@ def _narrow_copy(input, dim, start, length):
     start = start + extent if start < 0 else start
     if start < 0 or length < 0 or start + length > extent:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({extent}).")
-    return _index_select(input, i, TABLE["arange"].fn(start, start + length, device=input.device))
+    return _index_select(input, i, OPS["arange"].fn(start, start + length, device=input.device))
 
 
 @_method
@@ -231,7 +231,7 @@ def _transpose_in_place(self, dim0, dim1):
 
 
 def _replace(self, r):
-    if mode.on and self._sp_values._rg and self.is_leaf:
+    if mode.on and self._sp_values._requires_grad_ and self.is_leaf:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     self._coo_idx, self._sp_values, self._sp_size, self._coo_unique = r._coo_idx, r._sp_values, r._sp_size, r._coo_unique
     return self
@@ -261,7 +261,7 @@ def _sparse_resize(self, size, sparse_dim, dense_dim):
             wide[(slice(None), *[slice(0, k) for k in self.shape[n:]])] = v
             v = wide
         return _replace(self, sparse_of(self._coo_idx, v, size, self._coo_unique))
-    return _replace(self, _of_nothing(size, sparse_dim, self._sp_values._stype))
+    return _replace(self, _of_nothing(size, sparse_dim, self._sp_values._np_dtype))
 
 
 @_meaning("sparse_resize_and_clear_")
@@ -270,7 +270,7 @@ def _sparse_resize_and_clear(self, size, sparse_dim, dense_dim):
     size = tuple([int(n) for n in size])
     if sparse_dim + dense_dim != len(size):
         raise _dims_differ(size, sparse_dim, dense_dim)
-    return _replace(self, _of_nothing(size, sparse_dim, self._sp_values._stype))
+    return _replace(self, _of_nothing(size, sparse_dim, self._sp_values._np_dtype))
 
 
 @_meaning("resize_as_sparse_")
@@ -284,10 +284,10 @@ def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False
     """Returns a tensor of the same size without elements."""
     no_memory_format(memory_format)
     if layout is not None and str(layout) == "torch.strided":
-        return TABLE["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
+        return OPS["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
     if layout is not None and str(layout) != "torch.sparse_coo":
         _refuse(f"zeros_like with layout {layout}", input)
-    r = _of_nothing(tuple(input.shape), input.sparse_dim(), input._sp_values._stype if dtype is None else as_np(dtype))
+    r = _of_nothing(tuple(input.shape), input.sparse_dim(), input._sp_values._np_dtype if dtype is None else as_np(dtype))
     r = r.to(device or input.device)
     return r.requires_grad_() if requires_grad else r
 
@@ -295,7 +295,7 @@ def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False
 @_meaning("new_zeros", "new_empty")
 def _new_zeros(self, *size, dtype=None, device=None, layout=None, pin_memory=False, requires_grad=False):
     size = size[0] if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
-    r = _of_nothing(tuple([int(n) for n in size]), len(size), self._sp_values._stype if dtype is None else as_np(dtype)).to(device or self.device)
+    r = _of_nothing(tuple([int(n) for n in size]), len(size), self._sp_values._np_dtype if dtype is None else as_np(dtype)).to(device or self.device)
     return r.requires_grad_() if requires_grad else r
 
 

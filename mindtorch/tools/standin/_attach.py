@@ -92,8 +92,8 @@ def attach():
     def told():
         if not library.standin_in_use():        # a launcher, a worker that loads data, a forked child
             return
-        from mindtorch.core import devices
-        said = {"fallbacks": {name: n for (_, name), n in devices.FALLBACKS.items()}, "random": os.environ.get("MINDTORCH_NPU_RANDOM", "device")}
+        from mindtorch.core import device_dispatch
+        said = {"fallbacks": {name: n for (_, name), n in device_dispatch.FALLBACKS.items()}, "random": os.environ.get("MINDTORCH_NPU_RANDOM", "device")}
         try:
             said["allocated"] = ms.runtime.max_memory_allocated()
         except RuntimeError:  # (the device has failed, which is in the log)

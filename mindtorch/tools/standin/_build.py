@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-from mindtorch.backend import owned
+from mindtorch.backend import secure_files
 from mindtorch.backend.native.build import PART, cache_folder, sweep
 
 SOURCES = pathlib.Path(__file__).parent
@@ -58,9 +58,9 @@ def built() -> bool:
     """True if the simulator is built completely."""
     at = folder()
     try:
-        said = json.loads(owned.read(str(at / "standin.json")))
+        said = json.loads(secure_files.read(str(at / "standin.json")))
         # (a library that other users can write is not loaded)
-        library = owned.read(str(at / "lib64" / "libstandin.so"))
+        library = secure_files.read(str(at / "lib64" / "libstandin.so"))
         return hashlib.sha256(library).hexdigest() == said["sha256"] and all((at / name).exists() for name in said["files"])
     except (OSError, ValueError, KeyError):
         return False
@@ -87,7 +87,7 @@ def build(say=print) -> pathlib.Path:
         raise CannotBuild(f"the cache folder {cache_folder()} has a colon in its name, which LD_LIBRARY_PATH does not allow: set MINDTORCH_CACHE to another "
                           f"folder")
     try:
-        owned.folder(at.parent)
+        secure_files.secure_dir(at.parent)
         with open(at.parent / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if built():  # by a faster process

@@ -1,6 +1,6 @@
 """torch._C: the few names that Python code outside PyTorch uses. No native module is behind it."""
 from mindtorch.backend.cpu.host import address as _address
-from mindtorch.core import determinism as _determinism, device as _device, forward, memory as _memory, transforms
+from mindtorch.core import deterministic as _determinism, device as _device, forward_ad, storage_impl as _memory, functorch_levels
 from mindtorch.core.device import device  # noqa: F401
 from mindtorch.core.dtypes import dtype  # noqa: F401
 from mindtorch.core.grad_mode import is_grad_enabled, mode
@@ -34,11 +34,11 @@ def _set_grad_enabled(value):
 
 
 def _set_fwd_grad_enabled(value):
-    forward.state.on = bool(value)
+    forward_ad.state.on = bool(value)
 
 
 def _is_fwd_grad_enabled():
-    return forward.state.on
+    return forward_ad.state.on
 
 
 def _log_api_usage_once(name):
@@ -100,9 +100,9 @@ def _data_address(tensor):
 
     A copy-on-write storage is not materialized.
     """
-    if tensor._h is not None or tensor._dev.type == "meta":
+    if tensor._handle is not None or tensor._device.type == "meta":
         return tensor.untyped_storage().data_ptr()
-    return _address(_memory.bytes_of(_memory.root_of(tensor._a)))
+    return _address(_memory.bytes_of(_memory.storage_root(tensor._array)))
 
 
 def _get_deterministic_fill_uninitialized_memory():
@@ -138,7 +138,7 @@ has_openmp = True
 
 def _are_functorch_transforms_active():
     """True if this thread is inside a torch.func transform."""
-    return bool(transforms.levels())
+    return bool(functorch_levels.levels())
 
 
 def _get_privateuse1_backend_name():

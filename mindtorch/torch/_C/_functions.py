@@ -1,5 +1,5 @@
 """torch._C._functions: autograd nodes that belong to no op."""
-from mindtorch.core.nodes import AccumulateGrad, Node, new_node  # noqa: F401
+from mindtorch.core.autograd_graph import AccumulateGrad, Node, new_node  # noqa: F401
 from mindtorch.torch.autograd.function import Function
 
 
@@ -25,7 +25,7 @@ class _Loose(Node):
 
     def __new__(cls, *args, **kwargs):
         n = new_node(cls)
-        n.prim, n.edges, n.meta = None, [], ()
+        n._prim, n._next_edges, n._input_metadata = None, [], ()
         return n
 
     def name(self):

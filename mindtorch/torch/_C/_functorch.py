@@ -1,13 +1,13 @@
 """torch._C._functorch: queries about functorch transforms and levels.
 
 Transforms that differentiate run on plain tensors tagged with a level number
-(`mindtorch/core/transforms.py`). Inside vmap, a batched tensor represents the slices of another
-tensor (`mindtorch/core/batching.py`).
+(`mindtorch/core/functorch_levels.py`). Inside vmap, a batched tensor represents the slices of another
+tensor (`mindtorch/core/vmap.py`).
 """
 import contextlib
 import enum
 
-from mindtorch.core import batching, transforms
+from mindtorch.core import vmap as batching, functorch_levels
 from mindtorch.torch.func import _vmap as vmap
 from mindtorch.torch._refusing import refuse
 
@@ -41,7 +41,7 @@ class CInterpreter:
     @contextlib.contextmanager
     def lower(self):
         """Context manager: inside, the next outer transform is the innermost one."""
-        with transforms.below(self._level):
+        with functorch_levels.below(self._level):
             yield
 
 
@@ -50,7 +50,7 @@ CGradInterpreterPtr = CVmapInterpreterPtr = CJvpInterpreterPtr = CFunctionalizeI
 
 def get_interpreter_stack():
     """Returns this thread's active transforms, outermost first; None if there are none."""
-    return [CInterpreter(i + 1, level) for i, level in enumerate(transforms.levels())] or None
+    return [CInterpreter(i + 1, level) for i, level in enumerate(functorch_levels.levels())] or None
 
 
 def peek_interpreter_stack():
@@ -61,24 +61,24 @@ def peek_interpreter_stack():
 
 def maybe_current_level():
     """Returns the level of the innermost transform; None if there is none."""
-    return len(transforms.levels()) or None
+    return len(functorch_levels.levels()) or None
 
 
 def get_dynamic_layer_stack_depth():
     """Returns the number of active transforms of this thread."""
-    return len(transforms.levels())
+    return len(functorch_levels.levels())
 
 
 def current_level():
     """Returns the level of the innermost transform. RuntimeError if there is none."""
-    n = len(transforms.levels())
+    n = len(functorch_levels.levels())
     if not n:
         raise RuntimeError("no functorch transform is active")
     return n
 
 
 def _innermost(tensor):
-    found = transforms.shown_in(tensor)
+    found = functorch_levels.shown_in(tensor)
     return found[0] if found else None
 
 
@@ -113,25 +113,25 @@ def is_functorch_wrapped_tensor(tensor):
 
 def maybe_get_level(tensor):
     """Returns the level that a tensor was made in; -1 for none, -2 if that level has ended."""
-    n = transforms.level_number(tensor)
+    n = functorch_levels.level_number(tensor)
     return -1 if n == 0 else -2 if n == -1 else n
 
 
 def dlevel(tensor):
     """Like `maybe_get_level`, but 0 for none and -1 if that level has ended."""
-    return transforms.level_number(tensor)
+    return functorch_levels.level_number(tensor)
 
 
 def is_dead_tensor_wrapper(tensor):
     """True if a tensor was made in a transform that has ended and was not returned as its result.
     """
-    return transforms.level_number(tensor) == -1
+    return functorch_levels.level_number(tensor) == -1
 
 
 def get_unwrapped(tensor):
     """Returns the tensor of all slices for a batched tensor; any other tensor is returned
     unchanged."""
-    return tensor._h.value if is_batchedtensor(tensor) else tensor
+    return tensor._handle.value if is_batchedtensor(tensor) else tensor
 
 
 def unwrap_if_dead(tensor):
@@ -149,7 +149,7 @@ _unwrap_for_grad = _wrap_for_grad
 
 def maybe_get_bdim(tensor):
     """Returns the batch dimension of a batched tensor, which is always 0; -1 for other tensors."""
-    return 0 if is_batchedtensor(tensor) and tensor._h.mapped else -1
+    return 0 if is_batchedtensor(tensor) and tensor._handle.mapped else -1
 
 
 def _unwrap_batched(tensor, level):
@@ -157,7 +157,7 @@ def _unwrap_batched(tensor, level):
 
     (tensor, None) if the tensor is not batched at that level.
     """
-    value, mapped = batching.taken_out(tensor, transforms.numbered(level))
+    value, mapped = batching.remove_batch_dim(tensor, functorch_levels.numbered(level))
     return value, 0 if mapped else None
 
 
@@ -175,13 +175,13 @@ def _remove_batch_dim(tensor, level, batch_size, out_dim):
 
 def _vmap_increment_nesting(batch_size, randomness):
     """Starts a vmap (randomness "error", "same" or "different") and returns its level."""
-    batching.Level(int(batch_size), randomness).__enter__()
-    return len(transforms.levels())
+    batching.VmapLevel(int(batch_size), randomness).__enter__()
+    return len(functorch_levels.levels())
 
 
 def _vmap_decrement_nesting():
     """Ends the innermost transform, which must be a vmap, and returns its level."""
-    now = transforms.levels()
+    now = functorch_levels.levels()
     if not now or now[-1].kind != "vmap":
         raise RuntimeError("the innermost transform is not a vmap")
     now[-1].__exit__()

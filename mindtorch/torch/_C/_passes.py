@@ -4,26 +4,26 @@ import threading
 import weakref
 
 from mindtorch.core import engine
-from mindtorch.core.nodes import AccumulateGrad, Node
+from mindtorch.core.autograd_graph import AccumulateGrad, Node
 
 
 def _current_graph_task_id():
     """Returns the id of the innermost backward pass, unique for each pass; -1 outside of backward.
     """
-    this = engine.current_pass()
+    this = engine.current_graph_task()
     return -1 if this is None else this.number
 
 
 def _current_autograd_node():
     """Returns the node that the innermost backward pass is running; None outside of backward."""
-    this = engine.current_pass()
+    this = engine.current_graph_task()
     return None if this is None else this.now()
 
 
 def _will_engine_execute_node(node):
     """True if the running backward pass executes (or has executed) a node. RuntimeError outside of
     backward."""
-    this = engine.current_pass()
+    this = engine.current_graph_task()
     if not isinstance(node, Node):
         raise RuntimeError(f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}")
     if this is None:
@@ -37,22 +37,22 @@ def _will_engine_execute_node(node):
 def _current_graph_task_execution_order():
     """Returns the nodes of the running backward pass in execution order. RuntimeError outside of
     backward."""
-    this = engine.current_pass()
+    this = engine.current_graph_task()
     if this is None:
         raise RuntimeError("_current_graph_task_execution_order should only be called during the backward pass")
     left, out = {}, []
     for n in this.nodes:
-        for e in n.edges:
+        for e in n._next_edges:
             if e is not None:
                 k = e[0] if isinstance(e, tuple) else id(e)
                 left[k] = left.get(k, 0) + 1
-    ready = [(-n.seq, n) for n in this.nodes if n not in left]
+    ready = [(-n._sequence_number, n) for n in this.nodes if n not in left]
     heapq.heapify(ready)
     while ready:
         _, n = heapq.heappop(ready)
         if this.runs_node(n):
             out.append(n)
-        for e in n.edges:
+        for e in n._next_edges:
             if e is None:
                 continue
             leaf = not isinstance(e, tuple)
@@ -61,7 +61,7 @@ def _current_graph_task_execution_order():
             if left[k]:
                 continue
             if not leaf:
-                heapq.heappush(ready, (-k.seq, k))
+                heapq.heappush(ready, (-k._sequence_number, k))
             elif this.runs(e):
                 out.append(AccumulateGrad.of(e))
     return out

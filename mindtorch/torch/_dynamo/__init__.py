@@ -30,7 +30,7 @@ forbid_in_graph = disallow_in_graph
 
 def _mark(t, index, name):
     """Marks dimensions of a tensor on the npu device, where graphs can have dynamic sizes."""
-    h = getattr(t, "_h", None)
+    h = getattr(t, "_handle", None)
     if h is not None:
         dims = range(t.dim()) if index is None else [d % t.dim() for d in (index if isinstance(index, (list, tuple, set)) else (index,))]
         h.__dict__[name] = frozenset(dims) | h.__dict__.get(name, frozenset())

@@ -15,7 +15,7 @@ from mindtorch.core import autocast as _autocast
 from mindtorch.core import rng as _rng
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.rng import Generator
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch import random as _random
 from mindtorch.torch._dynamo import _capture, _guards, config
 from mindtorch.torch._dynamo.exc import BackendCompilerFailed
@@ -46,7 +46,7 @@ def _argument_names(fn, args, kwargs):
     found = []
 
     def walk(x, path):
-        if taken(x):
+        if is_tensor(x):
             found.append(f"L_{_word(path)}_")
             return
         parts = _guards.parts(x)
@@ -94,8 +94,8 @@ def graph_module(graph, rec, fn, args, kwargs, entry_modes):
 
     def noted(node, value):
         t = tensors.get(value)
-        if t is not None and t._h is None:
-            node.meta["example_value"] = stand_in(tuple(t.shape), t.dtype, t.requires_grad, t._a.strides)
+        if t is not None and t._handle is None:
+            node.meta["example_value"] = stand_in(tuple(t.shape), t.dtype, t.requires_grad, t._array.strides)
     w = Writer(g, seen=noted, used={*used, *outputs})
     for i, v in enumerate(inputs):
         t = tensors[v]
@@ -131,7 +131,7 @@ class Program:
             mode.on, mode.inference = before[:2]
             if (_autocast.state.to, _autocast.state.there) != before[2]:
                 _autocast.switch(before[2])
-        if taken(outs):
+        if is_tensor(outs):
             outs = (outs,)
         outs = tuple(outs) if outs is not None else ()
         if len(outs) != len(self.outputs):
@@ -181,14 +181,14 @@ class Before:
         self.tensors = []
         with no_grad():
             for t in {id(t): t for t in (*reached, *inputs)}.values():
-                self.tensors.append((t, t._version, t.grad_fn if t._rg else None, t._rg, t.detach().clone()))
+                self.tensors.append((t, t._version, t.grad_fn if t._requires_grad_ else None, t._requires_grad_, t.detach().clone()))
         self.generator, self.stand = _random.get_rng_state(), _rng.device_states()
 
     def undo(self, rec):
         """Restores tensor values and the generators' state. False if that is not possible."""
         written = [e for e in self.tensors if e[0]._version != e[1]]
         for t, _, history, requires_grad, _ in written:
-            if t._rg is not requires_grad or t._rg and t.grad_fn is not history:
+            if t._requires_grad_ is not requires_grad or t._requires_grad_ and t.grad_fn is not history:
                 return False
         if any(isinstance(x, Generator) for n in rec.graph.nodes for x in (*n.args, *n.kwargs.values())):
             return False

@@ -24,13 +24,13 @@ import types
 from collections import OrderedDict
 
 from mindtorch.backend.cpython import set_profile
-from mindtorch.backend.graph import Build, Graph, Node, Value, dtype_name, leaves, signature, values_in
+from mindtorch.backend.graph import ResultBuilder, Graph, Node, Value, dtype_name, leaves, signature, values_in
 from mindtorch.core import autocast as _autocast
-from mindtorch.core.dispatch import ENTRIES
+from mindtorch.core.dispatch import DISPATCH_ENTRIES
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.rng import Generator, default_generator, device_states
-from mindtorch.core.table import record_of
-from mindtorch.core.tensor import Parameter, Tensor, taken
+from mindtorch.core.op_registry import record_of
+from mindtorch.core.tensor import Parameter, Tensor, is_tensor
 from mindtorch.core.tracing import name_of
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._dynamo import _guards
@@ -112,7 +112,7 @@ def _category(code, scope):
 def _name_of(f):
     """Returns the name of a recorded function in the graph. Functions without a record get the
     prefix "function."."""
-    entry = ENTRIES.get(f)
+    entry = DISPATCH_ENTRIES.get(f)
     return f"function.{f.__name__}" if entry is None else name_of(entry)
 
 
@@ -243,7 +243,7 @@ class Recorder:
             root = _guards.module_of(owner).partition(".")[0]
             if root in _TYPES_OF or root not in sys.stdlib_module_names and owner.__flags__ & (1 << 9):
                 return
-        elif isinstance(owner, _C_OWNERS) and not taken(owner):
+        elif isinstance(owner, _C_OWNERS) and not is_tensor(owner):
             return
         elif (kind := _guards.module_of(type(owner))).startswith("numpy") and "random" not in kind:
             return
@@ -305,7 +305,7 @@ class Recorder:
         name = func.__name__
         try:
             said = _said_of(func)
-            if name in LEAVES or said == "values" or said == "values of tensors" and any(taken(x) for x in leaves(args)):
+            if name in LEAVES or said == "values" or said == "values of tensors" and any(is_tensor(x) for x in leaves(args)):
                 raise Break(f"it takes values out of a tensor: {name}()")
             if name in GRADIENTS:
                 raise Break(f"it calls Tensor.{name}()")
@@ -334,7 +334,7 @@ class Recorder:
             self.fail(b.reason, b.final)
 
     def _results(self, r, path, outs, places):
-        if taken(r):
+        if is_tensor(r):
             v = self.values.get(id(r))
             if v is None and type(r) is not Tensor and type(r) is not Parameter:
                 raise Break(f"a torch function returns a {type(r).__name__}")
@@ -356,12 +356,12 @@ class Recorder:
     @staticmethod
     def describe(t):
         """Returns (shape, dtype, strides, requires_grad, True if it is a view)."""
-        a = t._a
-        return a.shape, a.dtype, a.strides, t._rg, t._base is not None
+        a = t._array
+        return a.shape, a.dtype, a.strides, t._requires_grad_, t._base is not None
 
     def _see(self, t, kind, name):
         """Returns a new Value for a tensor."""
-        a = t._a
+        a = t._array
         v = self.values[id(t)] = Value(kind, a.shape, dtype_name(a.dtype), name=name, tensor=t if kind == "parameter" else None)
         self.keep.append(t)
         self.facts[v] = self.describe(t)
@@ -398,7 +398,7 @@ class Recorder:
 
     def template(self, a):
         """Returns an argument with its tensors replaced by Values."""
-        if taken(a):
+        if is_tensor(a):
             v = self.values.get(id(a)) or self._source(a)
             if v is None:
                 raise Break("a tensor of unknown origin is used (made outside the recorded functions)", False)
@@ -428,7 +428,7 @@ class Recorder:
 
     def output(self, r):
         """Returns the result as a template. Raises Break if it cannot be rebuilt."""
-        if taken(r):
+        if is_tensor(r):
             return self.template(r)
         if isinstance(r, _PLAIN):
             return r
@@ -438,24 +438,24 @@ class Recorder:
                 raise Break(f"it returns a {t.__name__} that is an argument")
             if id(r) in self.before.seen:
                 # it existed before the call: the replay returns the same object
-                return Build(t, "object", r)
+                return ResultBuilder(t, "object", r)
             if any(r is x for x in self.returned):
                 raise Break(f"it returns the same {t.__name__} twice")
             self.returned.append(r)
         if t in (tuple, list):
             return t(self.output(x) for x in r)
         if isinstance(r, tuple) and hasattr(r, "_fields"):
-            return Build(t, "named", [self.output(x) for x in r])
+            return ResultBuilder(t, "named", [self.output(x) for x in r])
         if isinstance(r, tuple):
-            return Build(t, "sequence", [self.output(x) for x in r])
+            return ResultBuilder(t, "sequence", [self.output(x) for x in r])
         if t is dict or t is OrderedDict:
             if not all(isinstance(k, _PLAIN) for k in r):
                 raise Break("it returns a dict with keys that are objects")
-            return Build(t, "dict", {k: self.output(v) for k, v in r.items()})
+            return ResultBuilder(t, "dict", {k: self.output(v) for k, v in r.items()})
         if dataclasses.is_dataclass(r) and not isinstance(r, type) and hasattr(r, "__dict__"):
             fields = {k: self.output(v) for k, v in r.__dict__.items()}
             items = {k: self.output(v) for k, v in dict.items(r)} if isinstance(r, dict) else None
-            return Build(t, "dataclass", (fields, items))
+            return ResultBuilder(t, "dataclass", (fields, items))
         raise Break(f"it returns a {_guards.module_of(t)}.{t.__qualname__}")
 
 
@@ -474,7 +474,7 @@ def _size_from_values(said, args, kwargs):
     if said == "sizes unless told":
         return not any(x.__class__ is int and x >= 0 for x in rest)
     if said == "sizes of tensors":
-        return any(taken(x) for x in leaves(rest or args))
+        return any(is_tensor(x) for x in leaves(rest or args))
     return said == "sizes"
 
 
@@ -498,8 +498,8 @@ def _nested(code):
 
 
 def _has_mask(i):
-    if taken(i):
-        return i._stype.kind == "b" or i._stype.name == "uint8"
+    if is_tensor(i):
+        return i._np_dtype.kind == "b" or i._np_dtype.name == "uint8"
     return isinstance(i, (tuple, list)) and any(_has_mask(x) for x in i)
 
 
@@ -608,7 +608,7 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
             graph_inputs.append(rec._see(t, "input", f"i{i}"))
         else:
             # the tensor already has a Value
-            graph_inputs.append(Value("input", t._a.shape, dtype_name(t._a.dtype), name=f"i{i}"))
+            graph_inputs.append(Value("input", t._array.shape, dtype_name(t._array.dtype), name=f"i{i}"))
     modes = modes_now()
     with _recording(rec, [Function.__dict__["apply"].__func__, *allowed]):
         r = fn(*args, **kwargs)

@@ -32,7 +32,7 @@ from mindtorch.backend.cpython import class_address, slot_address, tag_address, 
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.rng import Generator
-from mindtorch.core.tensor import Parameter, Size, Tensor, attributes, taken
+from mindtorch.core.tensor import Parameter, Size, Tensor, attributes, is_tensor
 from mindtorch.torch._dynamo._codes import computes_names, imports_of, module_of, names_of  # noqa: F401
 from mindtorch.torch.nn.modules.module import Module
 
@@ -358,7 +358,7 @@ class Scope:
         self.seen[id(v)] = v
         if issubclass(t, weakref.ref) or t in (weakref.ProxyType, weakref.CallableProxyType):
             return self._weak(v, path, strict, stack)
-        if taken(v):
+        if is_tensor(v):
             if t is Tensor or t is Parameter:
                 self.tensors[id(v)] = v
                 if self.names is not None:
@@ -494,7 +494,7 @@ class Scope:
         """Traverses the target of a weak reference, which the guard must not keep alive."""
         target = _target(ref)
         self._slot(("weak", id(ref)), ("weak", ref, None, type(target)))
-        if target is None or taken(target):
+        if target is None or is_tensor(target):
             return
         if id(target) not in self.seen:
             self.passing.add(id(target))
@@ -701,8 +701,8 @@ class Guard:
         self.seqs = [(s, items, len(items)) for s, items in scope.seqs.values()]
         self.slots = list(scope.slots)
         self.tensors = list({id(t): t for t in (*tensors, *scope.tensors.values())}.values())
-        self.rg = [t._rg for t in self.tensors]
-        self.arrays = [t._a for t in self.tensors]
+        self.rg = [t._requires_grad_ for t in self.tensors]
+        self.arrays = [t._array for t in self.tensors]
         # keeps the objects alive, so that their ids are not reused
         self.kept = {i: v for i, v in scope.seen.items() if i not in scope.passing}
         self.lib = lib if self.tagged else None
@@ -775,14 +775,14 @@ class Guard:
             if registered(self.abstract) != self.registered:
                 return "the classes registered with an abstract class have changed"
             self.token = token
-        if [t._rg for t in self.tensors] != self.rg:
+        if [t._requires_grad_ for t in self.tensors] != self.rg:
             return "requires_grad of a parameter has changed"
         for t, a in zip(self.tensors, self.arrays):
-            b = t._a
+            b = t._array
             if b is not a:
                 if b.shape != a.shape or b.dtype != a.dtype or b.strides != a.strides:
                     return "a parameter's or buffer's shape, dtype or layout has changed"
-                self.arrays = [t._a for t in self.tensors]
+                self.arrays = [t._array for t in self.tensors]
         return None
 
     def _compare(self):

@@ -1,5 +1,5 @@
 """Replay of a captured call that becomes one joint forward-backward program
-(`mindtorch/core/joint.py`) after its first replay.
+(`mindtorch/core/compiled_graph.py`) after its first replay.
 
 The first replay runs op by op on the autograd graph (_replay.py). Then the call is recorded and
 from there on runs as a program. If that is not possible, or the program does not apply to a call
@@ -8,9 +8,9 @@ there is no program.
 """
 import logging
 
-from mindtorch.core import joint
+from mindtorch.core import compiled_graph
 from mindtorch.core.rng import Generator
-from mindtorch.ops.compiled import again
+from mindtorch.ops.compiled import composite_backward
 from mindtorch.torch._dynamo import _replay
 from mindtorch.torch._dynamo.utils import counters
 
@@ -51,7 +51,7 @@ class Program:
         if program is not None:
             try:
                 outs = program.run(given)
-            except joint.Differs:
+            except compiled_graph.ShapeMismatch:
                 self._refused("shapes depend on values")
             else:
                 return self.free.result(*given, *outs)
@@ -60,7 +60,7 @@ class Program:
         return self.host.run(*tensors)
 
     def _to_be_recorded(self):
-        return self.joint is None and self.reason is None and joint.unwatched()
+        return self.joint is None and self.reason is None and compiled_graph.unwatched()
 
     def _ready(self, given):
         """Returns the program that runs this call, recording it first if it is due; None if the
@@ -70,7 +70,7 @@ class Program:
             if self.calls < REPLAYS or not self._to_be_recorded():
                 return None
             program = self._record(given, None)
-        elif program.other is not None and joint.unwatched():
+        elif program.other is not None and compiled_graph.unwatched():
             if self.made > OTHERS:
                 self._refused("results with gradients change from call to call")
                 return None
@@ -92,16 +92,16 @@ class Program:
 
     def _record(self, given, present):
         try:
-            if not all(map(joint.takes, given)):
-                raise joint.Refused("an input is not a plain host tensor")
+            if not all(map(compiled_graph.takes, given)):
+                raise compiled_graph.GraphBreak("an input is not a plain host tensor")
             if self.free is None:
                 self.free = _replay.Free(self.graph, self.modes)
-            found = joint.Recording(self.free.run, given, self.written, present)
+            found = compiled_graph.JointGraphCapture(self.free.run, given, self.written, present)
             if not set(found.written) <= self.written:
-                raise joint.Refused("it modifies different tensors from call to call")
-            self.joint = joint.Joint(found, self.free.run, again)
-        except (joint.Refused, NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError) as e:
-            self._refused(str(e) if isinstance(e, joint.Refused) else f"{type(e).__name__}: {e}")
+                raise compiled_graph.GraphBreak("it modifies different tensors from call to call")
+            self.joint = compiled_graph.CompiledFunction(found, self.free.run, composite_backward)
+        except (compiled_graph.GraphBreak, NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError) as e:
+            self._refused(str(e) if isinstance(e, compiled_graph.GraphBreak) else f"{type(e).__name__}: {e}")
             return None
         self.made += 1
         counters["inductor"]["joint"] += 1

@@ -1,11 +1,11 @@
 """torch.compile(backend="mindspore"): runs the kernels of a call on the npu device as MindSpore
-graphs (`mindtorch/core/lazy.py`)."""
+graphs (`mindtorch/core/replay.py`)."""
 import logging
 
 from mindtorch.backend.graph import leaves
-from mindtorch.core import lazy
-from mindtorch.core.devices import USED
-from mindtorch.core.tape import sequence
+from mindtorch.core import replay
+from mindtorch.core.device_dispatch import USED
+from mindtorch.core.primitives import sequence
 from mindtorch.torch._dynamo import config
 from mindtorch.torch._dynamo.exc import Unsupported
 from mindtorch.torch._dynamo.utils import counters
@@ -23,7 +23,7 @@ def level_of(options):
     return options["options"].get("jit_level") or LEVELS[options["mode"]]
 
 
-counters["mindspore"] = lazy.counters
+counters["mindspore"] = replay.counters
 
 
 class Lazily:
@@ -32,16 +32,16 @@ class Lazily:
     def __init__(self, title, options):
         self.options = options
         level = level_of(options)
-        self.trace = lazy.Trace(title, level, bool(options["fullgraph"]))
-        self.backward = lazy.Trace(f"{title} (backward)", level)
+        self.trace = replay.Trace(title, level, bool(options["fullgraph"]))
+        self.backward = replay.Trace(f"{title} (backward)", level)
         self.reasons, self.notes = [], []
         self.calls = 0
 
     def __call__(self, fn, args, kwargs):
         """Runs fn(*args, **kwargs) in a session."""
-        if lazy.current.session is not None:
+        if replay.current.session is not None:
             return fn(*args, **kwargs)
-        counters["mindspore"] = lazy.counters
+        counters["mindspore"] = replay.counters
         self.calls += 1
         dynamic = self.options["dynamic"]
         if dynamic is None and not config.automatic_dynamic_shapes:
@@ -53,15 +53,15 @@ class Lazily:
             return fn(*args, **kwargs)
         first = next(sequence)
         try:
-            with lazy.session(self.trace) as session:
+            with replay.session(self.trace) as session:
                 r = fn(*args, **kwargs)
-        except lazy.Broken as e:
+        except replay.GraphBreak as e:
             raise Unsupported(f"{self.trace.title} cannot be compiled as one graph (fullgraph=True): {e}") from None
         if session is not None:
             for reason in session.reasons:
                 self.note(reason)
-        if any([getattr(t, "_gnode", None) is not None for t in leaves(r)]) and not self.full(self.backward):
-            lazy.backward.follows(self.backward, first, next(sequence))
+        if any([getattr(t, "_grad_fn_", None) is not None for t in leaves(r)]) and not self.full(self.backward):
+            replay.backward.follows(self.backward, first, next(sequence))
         return r
 
     def note(self, reason):
@@ -101,7 +101,7 @@ def lazily(compiled, args, kwargs):
     if run is None:
         run = compiled.lazily = Lazily(compiled.title, compiled.options)
     r = run(compiled.fn, args, kwargs)
-    if run.idle and lazy.current.session is None:
+    if run.idle and replay.current.session is None:
         compiled.lazily = False  # only host tensors: the host path is used unchanged
     return r
 

@@ -1,8 +1,8 @@
 """torch.compile(backend="mindspore") for host tensors: runs a captured call (_capture.py) as
 MindSpore graphs on MindSpore's CPU target.
 
-The captured ops run on bridge tensors (`mindtorch/core/shadow.py`) in a session
-(`mindtorch/core/lazy.py`). Graphs are therefore built and managed as on the npu device, and
+The captured ops run on bridge tensors (`mindtorch/core/host_graph_bridge.py`) in a session
+(`mindtorch/core/replay.py`). Graphs are therefore built and managed as on the npu device, and
 backward passes through them are graphs too. A call that cannot be computed this way is replayed on
 the host, and the reason is reported.
 """
@@ -11,13 +11,13 @@ import logging
 
 import numpy as np
 
-from mindtorch.backend.device import home_of
+from mindtorch.backend.device import storage_array
 from mindtorch.backend.graph import mapped
 from mindtorch.core import autocast as _autocast
-from mindtorch.core import devices, lazy, shadow
+from mindtorch.core import device_dispatch, replay, host_graph_bridge
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.rng import Generator
-from mindtorch.core.tape import sequence
+from mindtorch.core.primitives import sequence
 from mindtorch.core.tensor import Parameter
 from mindtorch.torch import random as _random
 from mindtorch.torch._dynamo import _callable, _replay
@@ -33,7 +33,7 @@ def refusal(graph, rec):
     if any([isinstance(x, Generator) for n in graph.nodes for x in (*n.args, *n.kwargs.values())]):
         return "it uses an explicit random generator"
     for t in rec.tensors().values():
-        why = shadow.takes(t) if t._dev.type != shadow.SHADOW.type else None
+        why = host_graph_bridge.takes(t) if t._device.type != host_graph_bridge.SHADOW.type else None
         if why is not None:
             return why
     return None
@@ -104,7 +104,7 @@ class Program:
     """Replay of a captured call."""
 
     def __init__(self, graph, rec, fn, args, kwargs, options, key, state, title):
-        shadow.start()
+        host_graph_bridge.start()
         self.state, self.title, self.whole = state, title, bool(options["fullgraph"])
         self.host = _replay.Program(graph, key)
         gm, inputs, self.outputs = _callable.graph_module(graph, rec, fn, args, kwargs, key)
@@ -114,13 +114,13 @@ class Program:
         at = {v: i for i, v in enumerate(graph.inputs)}
         self.feed = [(at.get(v), v.tensor) for v in inputs]
         tensors = rec.tensors()
-        self.places = shadow.Places([i is None or tensors[v].__class__ is Parameter for v, (i, _) in zip(inputs, self.feed)])
+        self.places = host_graph_bridge.AliasTable([i is None or tensors[v].__class__ is Parameter for v, (i, _) in zip(inputs, self.feed)])
         self.given, self.result = graph.inputs, graph.result
         level = level_of(options)
-        device = shadow.start()
+        device = host_graph_bridge.start()
         # Every size has its own variant.
-        self.trace = lazy.Trace(title, level, self.whole, False, device)
-        self.backward = lazy.Trace(f"{title} (backward)", level, False, False, device)
+        self.trace = replay.Trace(title, level, self.whole, False, device)
+        self.backward = replay.Trace(f"{title} (backward)", level, False, False, device)
         self.harmless = rec.harmless()
         # indices of the input tensors that the call modifies; known after the first run
         self.written = None
@@ -157,10 +157,10 @@ class Program:
         first = next(sequence)
         session = None
         try:
-            with self._session() as session, shadow.within():
-                ins = self.places.over(ts)
+            with self._session() as session, host_graph_bridge.within():
+                ins = self.places.to_graph(ts)
                 outs = self.forward(*ins)
-        except lazy.Broken as e:
+        except replay.GraphBreak as e:
             raise _final(Unsupported(f"{self.title} cannot be compiled as one graph (fullgraph=True): {e}")) from None
         finally:
             state.within = within
@@ -173,15 +173,15 @@ class Program:
         return ins, outs if outs.__class__ is tuple else tuple(outs) if isinstance(outs, list) else (outs,), first
 
     def _session(self):
-        return contextlib.nullcontext() if lazy.current.session is not None else lazy.session(self.trace)
+        return contextlib.nullcontext() if replay.current.session is not None else replay.session(self.trace)
 
     def _finished(self, ts, tensors, ins, outs, first):
         more = [ins[i] for i in self.rebased]
-        made = shadow.back([*outs, *more], orders=[*self.orders, *[None for _ in more]])
+        made = host_graph_bridge.from_graph([*outs, *more], orders=[*self.orders, *[None for _ in more]])
         for i, t in zip(self.rebased, made[len(outs):]):
-            ts[i]._gnode, ts[i]._oi, ts[i]._rg = t._gnode, t._oi, t._rg
-        if mode.on and any([t._rg for t in made]):
-            lazy.backward.follows(self.backward, first, next(sequence))
+            ts[i]._grad_fn_, ts[i]._output_nr, ts[i]._requires_grad_ = t._grad_fn_, t._output_nr, t._requires_grad_
+        if mode.on and any([t._requires_grad_ for t in made]):
+            replay.backward.follows(self.backward, first, next(sequence))
         known = dict(zip(self.outputs, made))
         known.update(zip(self.given, tensors))
         return mapped(self.result, lambda v: known[v] if v in known else v.tensor)
@@ -194,7 +194,7 @@ class Program:
         If not, everything is restored and the call is replayed on the host.
         """
         versions = [t._version for t in ts]
-        saved = None if self.harmless else ([t._a.copy("K") for t in ts], _random.get_rng_state())
+        saved = None if self.harmless else ([t._array.copy("K") for t in ts], _random.get_rng_state())
         try:
             ins, outs, first = self._computed(ts)
             written = [i for i, t in enumerate(ts) if t._version != versions[i]]
@@ -202,11 +202,11 @@ class Program:
             if written and why is None:
                 self.written = written
                 why = self._overlap(ts) or self._unreachable(ts)
-            rebased = [i for i in written if ins[i]._gnode is not None and ins[i]._gnode.__class__ is not shadow._Over]
+            rebased = [i for i in written if ins[i]._grad_fn_ is not None and ins[i]._grad_fn_.__class__ is not host_graph_bridge._ToGraph]
             if why is None and any([ts[i]._base is not None or ts[i]._views for i in rebased]):
                 why = "it modifies a view of another tensor in place and records a gradient for it"
         except (NotImplementedError, Unsupported) as e:
-            if isinstance(e, Unsupported) or devices.fallback.policy == "error":
+            if isinstance(e, Unsupported) or device_dispatch.fallback.policy == "error":
                 _final(e)
                 raise
             why = f"{type(e).__name__}: {e}"
@@ -222,8 +222,8 @@ class Program:
         if saved is not None:
             for t, v, a in zip(ts, versions, saved[0]):
                 if t._version != v:
-                    np.copyto(t._a, a)
-                    t._ver.v = v
+                    np.copyto(t._array, a)
+                    t._version_counter.v = v
             _random.set_rng_state(saved[1])
         return self.host.run(*tensors)
 
@@ -231,11 +231,11 @@ class Program:
     def _shared(ins, outs):
         """Returns a reason if results share memory with inputs or with each other, which the host
         would track as aliasing; else None."""
-        seen = {id(home_of(t._a)) for t in ins}
+        seen = {id(storage_array(t._array)) for t in ins}
         for t in outs:
-            if t._h is None:
+            if t._handle is None:
                 continue
-            home = id(home_of(t._a))
+            home = id(storage_array(t._array))
             if home in seen:
                 return "a result shares memory with an input or another result"
             seen.add(home)
@@ -245,21 +245,21 @@ class Program:
     def _overlap(self, ts):
         """Returns a reason if a modified tensor shares memory with another input; else None."""
         arrays, written = self.arrays, self.written
-        changed = [i for i, t in enumerate(ts) if arrays[i] is not t._a]
+        changed = [i for i, t in enumerate(ts) if arrays[i] is not t._array]
         found = None
         for j in changed:
-            a = ts[j]._a
+            a = ts[j]._array
             for i in range(len(ts)) if j in written else written:
-                if i != j and ts[i]._a is not None and np.may_share_memory(ts[i]._a, a):
+                if i != j and ts[i]._array is not None and np.may_share_memory(ts[i]._array, a):
                     found = "it writes to a tensor that shares memory with another one"
-        self.arrays = [None] * len(ts) if found else [t._a for t in ts]
+        self.arrays = [None] * len(ts) if found else [t._array for t in ts]
         return found
 
     def _unreachable(self, ts):
         """Returns a reason if MindSpore cannot write to the memory of a modified tensor in place;
         else None."""
         for i in self.written:
-            a = ts[i]._a
+            a = ts[i]._array
             if not a.flags.writeable or a.size and not a.flags.c_contiguous and min(a.strides) < 0:
                 return "it writes to a tensor whose memory MindSpore cannot write to"
             if i in self.rebased and (ts[i]._base is not None or ts[i]._views):

@@ -1,10 +1,10 @@
 """Captured calls as straight-line Python code: one line per op, no modules, no control flow."""
 
-from mindtorch.backend.graph import Build, Value, last_uses, values_in
+from mindtorch.backend.graph import ResultBuilder, Value, last_uses, values_in
 from mindtorch.core import autocast as _autocast
-from mindtorch.core.bits import bits_of
+from mindtorch.core.conj_neg_bits import bits_of
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Parameter, Tensor, attributes, own_names, taken
+from mindtorch.core.tensor import Parameter, Tensor, attributes, own_names, is_tensor
 from mindtorch.torch._dynamo import _guards
 
 
@@ -62,7 +62,7 @@ class Spec:
         self.lines.append(f"if not ({condition}): return None")
 
     def _leaf(self, where, a):
-        if taken(a):
+        if is_tensor(a):
             n = f"t{len(self.tensors)}"
             i = len(self.tensors)
             self.tensors.append(a)
@@ -73,12 +73,12 @@ class Spec:
                 return
             self._must(f"{n}.__class__ is {'Parameter' if type(a) is Parameter else 'Tensor'}")
             self._must(f"own({n}).keys() <= OWN or not marked({n})")
-            x = a._a
-            self.lines.append(f"x = {n}._a")
+            x = a._array
+            self.lines.append(f"x = {n}._array")
             if not x.flags.writeable:  # tensors with a lazy conjugate or negative bit are read-only
                 self._must(f"bits_of({n}) == {bits_of(a)}")
             self._must(f"x.shape == {self._const(x.shape)} and x.dtype == {self._const(x.dtype)} and "
-                       f"x.strides == {self._const(x.strides)} and {n}._rg is {a._rg} and {n}._dev is {self._const(a._dev)} and "
+                       f"x.strides == {self._const(x.strides)} and {n}._requires_grad_ is {a._requires_grad_} and {n}._device is {self._const(a._device)} and "
                        f"x.flags.writeable is {x.flags.writeable} and {n}._inference is {a._inference}")
         elif _guards.parts(a) is not None:
             self._must(f"{where}.__class__ is {self._const(type(a))}")
@@ -113,7 +113,7 @@ def tensors_of(args, kwargs):
     out = []
 
     def walk(x):
-        if taken(x):
+        if is_tensor(x):
             out.append(x)
             return
         for i in _guards.parts(x) or ():
@@ -200,7 +200,7 @@ class Program:
             return f"{{{', '.join(f'{self._code(k)}: {self._code(v)}' for k, v in a.items())}}}"
         if t is slice:
             return f"slice({self._code(a.start)}, {self._code(a.stop)}, {self._code(a.step)})"
-        if t is Build:
+        if t is ResultBuilder:
             return self._const(a.parts) if a.kind == "object" else f"{self._const(a.made)}({self._code(a.parts)})"
         return self._const(a)
 

@@ -17,12 +17,12 @@ from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core import dispatch, autocast as _autocast
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
-from mindtorch.core import tape as _tape
+from mindtorch.core import primitives as _tape
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
-from mindtorch.core import lazy as _lazy
-from mindtorch.core.devices import USED as _USED
+from mindtorch.core import replay as _lazy
+from mindtorch.core.device_dispatch import USED as _USED
 from mindtorch.torch._dynamo import _callable, _capture, _guards, _joint, _mindspore, config
 from mindtorch.torch._dynamo._replay import Program, Spec, tensors_of
 from mindtorch.torch._dynamo.exc import FailOnRecompileLimitHit, RecompileError, Unsupported
@@ -80,9 +80,9 @@ def _special():
     """Returns why nothing can be captured or replayed in the current state, or None."""
     if _protocol.state.modes:
         return "a TorchFunctionMode is active"
-    if dispatch.wanted("ops", "meta"):
+    if dispatch.is_enabled("ops", "meta"):
         _protocol._meta_unwanted()
-        if dispatch.wanted("ops", "meta"):
+        if dispatch.is_enabled("ops", "meta"):
             return "there are meta tensors"
     if _tape.saved_hooks:
         return "saved tensor hooks are active"

@@ -3,13 +3,13 @@ import collections
 import functools
 import warnings
 
-from mindtorch.core import lazy
+from mindtorch.core import replay
 from mindtorch.torch._refusing import refuse
 
 #: "frames" (total, ok), "stats" (unique_graphs, calls_captured), "graph_break" (reason -> count),
 #: "recompiles" (function -> count), "mindspore" (graphs, graph_runs, eager kernels, graph breaks on
 #: the npu device)
-counters = collections.defaultdict(collections.Counter, mindspore=lazy.counters)
+counters = collections.defaultdict(collections.Counter, mindspore=replay.counters)
 
 
 def is_compile_supported(device_type):

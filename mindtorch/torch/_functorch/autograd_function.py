@@ -1,5 +1,5 @@
 """torch._functorch.autograd_function: custom functions under transforms."""
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.func._custom import VmapInfo, custom_vmap, has_vmap_rule
 
 __all__ = ["VmapInfo", "CtxWithSavedTensors", "CtxCustomSave", "WrappedCtx", "reductify", "reductify_leaf", "has_overridden_vmap_rule", "custom_vmap"]
@@ -85,7 +85,7 @@ def reductify_leaf(grad_input, grad_input_bdim, input_bdim, batch_size, target_s
     The `*_bdim` are the batch dimensions (None: no batch dimension). The other dimensions are
     summed to the target shape, if there is one.
     """
-    if grad_input is None or not taken(grad_input) or grad_input_bdim is None and input_bdim is None:
+    if grad_input is None or not is_tensor(grad_input) or grad_input_bdim is None and input_bdim is None:
         return grad_input
     if input_bdim is None:
         return grad_input.sum(grad_input_bdim)

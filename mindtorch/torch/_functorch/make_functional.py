@@ -4,7 +4,7 @@ This is functorch's older API; torch.func.functional_call supersedes it.
 """
 import copy
 
-from mindtorch.core.table import TABLE
+from mindtorch.core.op_registry import OPS
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.utils.stateless import _reparametrize_module
 
@@ -126,7 +126,7 @@ def make_functional_with_buffers(model, disable_autograd_tracking=False):
 
 
 def _stacked(rows):
-    stack = TABLE["stack"].fn
+    stack = OPS["stack"].fn
     return tuple([stack(list(column), 0).detach() for column in zip(*rows)])
 
 
@@ -140,7 +140,7 @@ def combine_state_for_ensemble(models):
     if any(type(m) is not type(models[0]) for m in models):
         raise RuntimeError("combine_state_for_ensemble: Expected all models to be of the same class.")
     functions, params, buffers = zip(*[make_functional_with_buffers(m) for m in models])
-    stack = TABLE["stack"].fn
+    stack = OPS["stack"].fn
     return functions[0], tuple([stack(list(c), 0).detach() for c in zip(*params)]), tuple([stack(list(c), 0) for c in zip(*buffers)])
 
 

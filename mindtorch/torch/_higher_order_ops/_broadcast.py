@@ -1,7 +1,7 @@
 """Evaluates functions of scalars on entire tensors by broadcasting, if that is certain to be
 equivalent."""
-from mindtorch.core.dispatch import ENTRIES
-from mindtorch.core.tensor import taken
+from mindtorch.core.dispatch import DISPATCH_ENTRIES
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.overrides import TorchFunctionMode
 
 #: functions and methods that compute each result element from one element of each operand
@@ -32,24 +32,24 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        tensors = [t for t in (*args, *kwargs.values()) if taken(t)]
-        nested = [t for a in (*args, *kwargs.values()) if a.__class__ in (list, tuple) for t in a if taken(t)]
+        tensors = [t for t in (*args, *kwargs.values()) if is_tensor(t)]
+        nested = [t for a in (*args, *kwargs.values()) if a.__class__ in (list, tuple) for t in a if is_tensor(t)]
         mine = [t for t in tensors if id(t) in self.followed]
         if not mine and not any([id(t) in self.followed for t in nested]):
             return func(*args, **kwargs)
-        entry = ENTRIES.get(func)
+        entry = DISPATCH_ENTRIES.get(func)
         name = "" if entry is None else entry.name.rpartition(".")[2]
         if name == "__getitem__":
             index = args[1] if args[1].__class__ is tuple else (args[1],)
-            if id(args[0]) in self.followed or len(index) != args[0].ndim or not all([i.__class__ is int or taken(i) and (id(i) in self.followed or not i.ndim) for i in index]) or (
-                    any([taken(i) and i.dtype.is_floating_point for i in index])):
+            if id(args[0]) in self.followed or len(index) != args[0].ndim or not all([i.__class__ is int or is_tensor(i) and (id(i) in self.followed or not i.ndim) for i in index]) or (
+                    any([is_tensor(i) and i.dtype.is_floating_point for i in index])):
                 raise Unsure
         elif name in _MAKE:
             return func(*args, **kwargs)
         elif name not in _ELEMENTWISE or nested or "out" in kwargs or any([id(t) not in self.followed and t.ndim for t in tensors]):
             raise Unsure
         r = func(*args, **kwargs)
-        if not taken(r):
+        if not is_tensor(r):
             raise Unsure
         self.followed[id(r)] = r
         return r
@@ -65,6 +65,6 @@ def over_indices(fn, shape, score, places, more=()):
     watch = _Watch(given)
     with watch:
         r = fn(*given, *more)
-    if not taken(r) or id(r) not in watch.followed and r.ndim or r.ndim > 4:
+    if not is_tensor(r) or id(r) not in watch.followed and r.ndim or r.ndim > 4:
         raise Unsure
     return r.expand(shape)

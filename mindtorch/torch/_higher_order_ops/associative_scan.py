@@ -1,6 +1,6 @@
 """torch._higher_order_ops.associative_scan."""
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._higher_order_ops._operators import operator
 from mindtorch.torch._higher_order_ops.scan import _dimension
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
@@ -27,7 +27,7 @@ def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise
         raise ValueError(f"Combine_mode must either 'pointwise' or 'generic', but got {combine_mode}")
     if not leaves:
         raise ValueError("Expected at least 1 xs leaf")
-    if not all(taken(t) for t in leaves):
+    if not all(is_tensor(t) for t in leaves):
         raise ValueError("xs leaves must be a Tensor")
     if any(t.is_sparse for t in leaves):
         raise ValueError("xs leaves must dense Tensors, consider using `to_dense()`")
@@ -68,7 +68,7 @@ def generic_associative_scan(operator, leaves, dim=0, additional_inputs=()):
         first = part(tensors, 0, 1)
         if n > 2:
             rest = combined(part(odd, 0, (n - 1) // 2), part(tensors, 2, None, 2))
-            first = [TABLE["cat"].public([a, b], dim) for a, b in zip(first, rest)]
+            first = [OPS["cat"].public([a, b], dim) for a, b in zip(first, rest)]
         return [_in_turn(a, b, dim) for a, b in zip(first, odd)]
     return scanned(list(leaves))
 
@@ -77,8 +77,8 @@ def _in_turn(even, odd, dim):
     """Interleaves the slices of two tensors. The first may have one more slice."""
     n = odd.shape[dim]
     pairs = even.narrow(dim, 0, n).unsqueeze(dim + 1), odd.unsqueeze(dim + 1)
-    r = TABLE["cat"].public(list(pairs), dim + 1).flatten(dim, dim + 1)
-    return r if even.shape[dim] == n else TABLE["cat"].public([r, even.narrow(dim, n, 1)], dim)
+    r = OPS["cat"].public(list(pairs), dim + 1).flatten(dim, dim + 1)
+    return r if even.shape[dim] == n else OPS["cat"].public([r, even.narrow(dim, n, 1)], dim)
 
 
 @operator("associative_scan")

@@ -2,8 +2,8 @@
 score matrix."""
 import math
 
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
 from mindtorch.torch._higher_order_ops._operators import operator
@@ -38,7 +38,7 @@ def math_attention(query, key, value, score_mod, mask_mod, scale, score_mod_othe
     query (B, Hq, L, E), key (Bkv, Hkv, S, E), value (Bkv, Hkv, S, Ev). Scores have at least float32
     precision. A fully masked row yields 0.
     """
-    f = TABLE["where"].public
+    f = OPS["where"].public
     key, value = key.to(query.dtype), value.to(query.dtype)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -48,14 +48,14 @@ def math_attention(query, key, value, score_mod, mask_mod, scale, score_mod_othe
     working = query.dtype if query.element_size() > 4 else _float32()
     # The scale is applied last, as in PyTorch: half-precision products are rounded before it.
     scores = (query @ key.transpose(-2, -1)).to(working) * scale
-    at = [TABLE["arange"].public(n, device=query.device) for n in scores.shape]
+    at = [OPS["arange"].public(n, device=query.device) for n in scores.shape]
     if score_mod is not None:
         scores = over_indices(score_mod, *at, score=scores, more=score_mod_other_buffers).to(working)
     if mask_mod is not None:
         scores = f(over_indices(mask_mod, *at, more=mask_mod_other_buffers), scores, -math.inf)
     dead = (scores == -math.inf).all(-1)
     lse = f(dead, -math.inf, scores.logsumexp(-1))
-    weights = TABLE["_safe_softmax"].public(scores, -1)
+    weights = OPS["_safe_softmax"].public(scores, -1)
     return weights.to(query.dtype) @ value, lse / math.log(2), scores.amax(-1) / math.log(2)
 
 
@@ -73,5 +73,5 @@ def flex_attention(query, key, value, score_mod, block_mask, scale, kernel_optio
 @operator("flex_attention_backward")
 def flex_attention_backward(query, key, value, out, logsumexp, grad_out, grad_logsumexp, *rest, **named):
     """Not supported: gradients come from differentiating `flex_attention`."""
-    assert taken(query)
+    assert is_tensor(query)
     raise NotImplementedError("torch.ops.higher_order.flex_attention_backward is not supported: differentiate flex_attention instead")

@@ -1,6 +1,6 @@
 """torch._higher_order_ops.map."""
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._higher_order_ops._operators import operator
 from mindtorch.torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -11,7 +11,7 @@ def map(f, xs, *args):
     """Applies f to slices along the first dimension of the tensors in xs (a pytree), with further
     arguments, and stacks the results."""
     leaves, spec = tree_flatten(xs)
-    if not leaves or not all(taken(t) for t in leaves):
+    if not leaves or not all(is_tensor(t) for t in leaves):
         raise RuntimeError(f"Mapped xs can only consist of tensors. Got xs {leaves}.")
     sizes = [t.shape for t in leaves]
     if any(not s for s in sizes) or not sizes[0][0]:
@@ -28,7 +28,7 @@ def stacked(results):
     if any(s != spec for _, s in flat):
         raise RuntimeError("the results of the steps differ in their structure")
     columns = zip(*[leaves for leaves, _ in flat])
-    return tree_unflatten([None if c[0] is None else TABLE["stack"].public(list(c)) for c in columns], spec)
+    return tree_unflatten([None if c[0] is None else OPS["stack"].public(list(c)) for c in columns], spec)
 
 
 @operator("map_impl")

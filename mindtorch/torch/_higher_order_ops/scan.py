@@ -1,5 +1,5 @@
 """torch._higher_order_ops.scan."""
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._higher_order_ops._operators import operator
 from mindtorch.torch._higher_order_ops.map import stacked
 from mindtorch.torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
@@ -34,7 +34,7 @@ def scan(combine_fn, init, xs, *, dim=0, reverse=False):
         raise RuntimeError("scan() operator requires init leaves.")
     for what, tensors in (("init", start), ("xs", leaves)):
         for t in tensors:
-            if not taken(t):
+            if not is_tensor(t):
                 raise RuntimeError(f"All {what} leaves must be a Tensor but got {t}")
     dim = _dimension(dim, leaves[0].ndim)
     if any(t.ndim <= dim or not t.shape[dim] for t in leaves):
@@ -53,7 +53,7 @@ def scan(combine_fn, init, xs, *, dim=0, reverse=False):
     if reverse:
         out.reverse()
     made = stacked(out)
-    return carry, tree_map(lambda t: t.movedim(0, dim) if dim and taken(t) and dim < t.ndim else t, made)
+    return carry, tree_map(lambda t: t.movedim(0, dim) if dim and is_tensor(t) and dim < t.ndim else t, made)
 
 
 def _check_carry(start, spec, carry):
@@ -61,8 +61,8 @@ def _check_carry(start, spec, carry):
     if now != spec:
         raise RuntimeError(f"The tree structure of the inits and the carries are not identical!\nInits: {spec}\nCarries: {now}")
     for a, b in zip(start, leaves):
-        if not taken(b) or a.shape != b.shape or a.dtype != b.dtype:
-            said = f"{b.dtype}, {list(b.shape)}" if taken(b) else repr(b)
+        if not is_tensor(b) or a.shape != b.shape or a.dtype != b.dtype:
+            said = f"{b.dtype}, {list(b.shape)}" if is_tensor(b) else repr(b)
             raise RuntimeError(f"Expected init and carry to have same metadata, but found a difference: {a.dtype}, {list(a.shape)} and {said}")
 
 

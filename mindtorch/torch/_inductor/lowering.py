@@ -121,7 +121,7 @@ class Lowering:
     def _alias(self, a, b):
         """True if two values may share memory, in this call or in another call with similar
         arguments."""
-        if a == b or np.may_share_memory(self.tensors[a]._a, self.tensors[b]._a):
+        if a == b or np.may_share_memory(self.tensors[a]._array, self.tensors[b]._array):
             return True
         kinds = self._kind(a), self._kind(b)
         # next time, arguments may be views of each other or of what the code reads
@@ -129,7 +129,7 @@ class Lowering:
 
     def _aliases(self, value):
         """Returns the other values that share memory with a value."""
-        return {v for v, t in self.tensors.items() if v is not value and np.may_share_memory(t._a, self.tensors[value]._a)}
+        return {v for v, t in self.tensors.items() if v is not value and np.may_share_memory(t._array, self.tensors[value]._array)}
 
     def _seen_later(self, value, after):
         """True if the memory of a value is read, written or returned through another value after op
@@ -156,8 +156,8 @@ class Lowering:
         """Returns the origin of a value's memory: an argument ("input"), a parameter, buffer or
         similar ("parameter"), or newly allocated ("node")."""
         if value.kind == "node" and value not in self.kinds:
-            x = self.tensors[value]._a
-            over = {v.kind for v, t in self.tensors.items() if v.kind != "node" and np.may_share_memory(x, t._a)}
+            x = self.tensors[value]._array
+            over = {v.kind for v, t in self.tensors.items() if v.kind != "node" and np.may_share_memory(x, t._array)}
             self.kinds[value] = "input" if "input" in over else "parameter" if over else "node"
         return self.kinds.get(value, value.kind)
 

@@ -7,7 +7,7 @@ import warnings
 from mindtorch.core import autocast as _core
 from mindtorch.core import device as _device
 from mindtorch.core import dtypes
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 #: Capture policy of this module's functions under torch.compile (see `torch/_dynamo/_capture.py`).
 CAPTURE = "followed"
@@ -161,7 +161,7 @@ def autocast_decorator(autocast_instance, func):
 
 
 def _cast(x, device_type, d):
-    if taken(x):
+    if is_tensor(x):
         return x.to(d) if x.is_floating_point() and _device.device(x.device.type) == _device.device(device_type) and x.dtype is not dtypes.NAMES["float64"] else x
     if isinstance(x, dict):
         return {k: _cast(v, device_type, d) for k, v in x.items()}

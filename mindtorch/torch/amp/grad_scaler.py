@@ -7,8 +7,8 @@ import numpy as np
 import mindtorch.torch as torch
 from mindtorch.core import device as _device
 from mindtorch.core.dtypes import LOW
-from mindtorch.core.tensor import adopt, bump, wrap, taken
-from mindtorch.core.memory import host_memory
+from mindtorch.core.tensor import adopt, bump_version, wrap_array, is_tensor
+from mindtorch.core.storage_impl import host_memory
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -77,8 +77,8 @@ class GradScaler:
             return outputs
         if self._scale is None:
             self._scale = self._init_scale
-        if taken(outputs):
-            return outputs * wrap(np.array(self._scale, np.float32))
+        if is_tensor(outputs):
+            return outputs * wrap_array(np.array(self._scale, np.float32))
         if isinstance(outputs, (list, tuple)):
             r = [self.scale(o) for o in outputs]
             if hasattr(outputs, "_fields"):
@@ -112,10 +112,10 @@ class GradScaler:
         nan."""
         inv = np.float32(1.0) if only_check else np.float32(1.0 / np.float64(self._scale))
         given = [adopt(g) for g in grads if g is not None]
-        if not allow_low and any([g._stype == LOW[0] for g in given]):
+        if not allow_low and any([g._np_dtype == LOW[0] for g in given]):
             raise ValueError("Attempting to unscale FP16 gradients.")
         for g in given:
-            if g._h is not None:
+            if g._handle is not None:
                 with torch.no_grad():
                     if inv != 1:
                         g.mul_(float(inv))
@@ -128,7 +128,7 @@ class GradScaler:
                 s["found_inf"] = True
             if inv != 1:
                 a[...] = (f * inv).astype(a.dtype)
-                bump(g)
+                bump_version(g)
         s["checked"] = bool(given)
 
     def step(self, optimizer, *args, **kwargs):

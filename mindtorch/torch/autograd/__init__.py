@@ -5,16 +5,16 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core import batching, engine, forward, meta, nodes, transforms
+from mindtorch.core import vmap, engine, forward_ad as forward, meta, autograd_graph, functorch_levels
 from mindtorch.core.device import cpu as cpu_device
-from mindtorch.core.dispatch import FLAGS, wanted
+from mindtorch.core.dispatch import dispatch_state, is_enabled
 from mindtorch.core.dtypes import of_np
-from mindtorch.core.foreign import is_foreign, type_name
+from mindtorch.core.error_messages import is_foreign, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
 from mindtorch.core.sparse import Sparse, SparseUse
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import TRANSFORMS, Size, Tensor, again, taken, wrap  # noqa: F401
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import TRANSFORMS, Size, Tensor, shallow_copy, is_tensor, wrap_array  # noqa: F401
 from mindtorch.ops.basic import new_full
 from mindtorch.torch.autograd import anomaly_mode, forward_ad, functional, graph, profiler, profiler_util  # noqa: F401
 from mindtorch.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly  # noqa: F401
@@ -28,20 +28,20 @@ __all__ = ["Variable", "Function", "backward", "grad_mode", "grad", "enable_grad
 
 
 _AS_IT_IS = contextlib.nullcontext()
-GradientEdge, SavedTensor = engine.GradientEdge, nodes.SavedTensor
+GradientEdge, SavedTensor = engine.GradientEdge, autograd_graph.SavedTensor
 
 
 def _sequence(x):
-    return (x,) if taken(x) or is_foreign(x) else tuple(x)
+    return (x,) if is_tensor(x) or is_foreign(x) else tuple(x)
 
 
 def _tensors(x, what):
     """Returns a tensor or GradientEdge, or a sequence of them, as a tuple."""
-    if taken(x) or x.__class__ is GradientEdge:
+    if is_tensor(x) or x.__class__ is GradientEdge:
         return (x,)
     x = _sequence(x)
     for t in x:
-        if t is not None and not taken(t) and t.__class__ is not GradientEdge:
+        if t is not None and not is_tensor(t) and t.__class__ is not GradientEdge:
             raise TypeError(f"{what} must be Tensors or GradientEdges, got {type_name(t)}")
     return x
 
@@ -49,13 +49,13 @@ def _tensors(x, what):
 class _End:
     """Adapter that gives a GradientEdge the attributes that are read from a root tensor."""
 
-    _rg = True
+    _requires_grad_ = True
 
     def __init__(self, edge):
         node, i = edge
-        self._sizes, self._stype = node.meta[i]
-        self._numel, self._dev = math.prod(self._sizes), _device_of(node)
-        self.shape, self.dtype = Size(self._sizes), of_np(self._stype)
+        self._sizes, self._np_dtype = node._input_metadata[i]
+        self._numel, self._device = math.prod(self._sizes), _device_of(node)
+        self.shape, self.dtype = Size(self._sizes), of_np(self._np_dtype)
 
 
 def _device_of(node):
@@ -66,12 +66,12 @@ def _device_of(node):
         n = stack.pop()
         leaf = getattr(n, "variable", None)
         if leaf is not None:
-            return leaf._dev
-        for e in n.edges:
+            return leaf._device
+        for e in n._next_edges:
             if e is None:
                 continue
             if not isinstance(e, tuple):
-                return e._dev
+                return e._device
             if e[0] not in seen:
                 seen.add(e[0])
                 stack.append(e[0])
@@ -106,33 +106,33 @@ def _root_grads(roots, grads, create_graph):
         if edge:
             t = _End(t)
         if g is None:
-            if t._rg:
+            if t._requires_grad_:
                 if t._numel != 1:
                     raise RuntimeError("grad can be implicitly created only for scalar outputs")
-                if t._stype.kind not in "fV":
+                if t._np_dtype.kind not in "fV":
                     raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
-                                       f"{of_np(t._stype)}")
-                if not edge and FLAGS.primitives and wanted("primitives", "dispatch"):
+                                       f"{of_np(t._np_dtype)}")
+                if not edge and dispatch_state.primitives and is_enabled("primitives", "dispatch"):
                     with no_grad():
                         # dispatch handlers see this op and may return a tensor of their class
-                        out.append(TABLE["ones_like"].fn(t))
+                        out.append(OPS["ones_like"].fn(t))
                 elif edge:
-                    out.append(TABLE["ones"].fn(t._sizes, dtype=of_np(t._stype), device=t._dev))
+                    out.append(OPS["ones"].fn(t._sizes, dtype=of_np(t._np_dtype), device=t._device))
                 else:
-                    out.append(new_full(t, size=t._sizes, value=1, stype=t._stype) if t._h is not None else _one(t))
+                    out.append(new_full(t, size=t._sizes, value=1, np_dtype=t._np_dtype) if t._handle is not None else _one(t))
             else:
                 out.append(None)
             continue
-        if not taken(g):
+        if not is_tensor(g):
             raise TypeError(f"gradients can be either Tensors or None, but got {type_name(g)}")
         sparse = isinstance(g, Sparse)
         if (g.shape if sparse else g._sizes) != t._sizes:
             raise RuntimeError(f"Mismatch in shape: grad_output[{len(out)}] has a shape of {g.shape} and output[{len(out)}] has "
                                f"a shape of {t.shape}.")
-        dev = g.device if sparse else g._dev
-        if dev is not t._dev and dev != t._dev:
-            raise RuntimeError(f"invalid gradient at index {len(out)} - expected device {t._dev} but got {dev}")
-        if (g.dtype.is_complex if sparse else g._stype.kind == "c") != (t._stype.kind == "c"):
+        dev = g.device if sparse else g._device
+        if dev is not t._device and dev != t._device:
+            raise RuntimeError(f"invalid gradient at index {len(out)} - expected device {t._device} but got {dev}")
+        if (g.dtype.is_complex if sparse else g._np_dtype.kind == "c") != (t._np_dtype.kind == "c"):
             raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch "
                                f"in dtype: grad_output[{len(out)}] has a dtype of {g.dtype} and output[{len(out)}] has a dtype "
                                f"of {t.dtype}.")
@@ -141,29 +141,29 @@ def _root_grads(roots, grads, create_graph):
             continue
         # A separate tensor object: the engine marks gradients, and the user's tensor must stay
         # unchanged.
-        out.append(g if create_graph and g._rg else _alias(g))
+        out.append(g if create_graph and g._requires_grad_ else _alias(g))
     return out
 
 
 def _one(t):
-    a = np.empty(t._sizes, t._stype)  # 1 us faster than np.ones
+    a = np.empty(t._sizes, t._np_dtype)  # 1 us faster than np.ones
     a[...] = 1
-    return wrap(a)
+    return wrap_array(a)
 
 
 def _alias(g):
-    return forward.carry(g, again(g)) if FLAGS.dual is not None else again(g)
+    return forward.copy_tangents(g, shallow_copy(g)) if dispatch_state.dual is not None else shallow_copy(g)
 
 
 def _check_roots(roots):
     for i, t in enumerate(roots):
-        if t.__class__ is not GradientEdge and not t._rg:
+        if t.__class__ is not GradientEdge and not t._requires_grad_:
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
 
 
 def _without_values(roots):
     """True if any root is a meta tensor: its gradients have shapes only."""
-    return any([t.__class__ is not GradientEdge and t._dev.type == "meta" for t in roots])
+    return any([t.__class__ is not GradientEdge and t._device.type == "meta" for t in roots])
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
@@ -172,7 +172,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     https://pytorch.org/docs/stable/generated/torch.autograd.backward.html
     """
     if TRANSFORMS.count:
-        transforms.refuse_backward()
+        functorch_levels.refuse_backward()
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
         if grad_tensors is not None:
@@ -185,7 +185,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
         for i, t in enumerate(inputs):
-            if t.__class__ is not GradientEdge and not t._rg:
+            if t.__class__ is not GradientEdge and not t._requires_grad_:
                 raise RuntimeError(f"One of the differentiated Tensors given as 'inputs' to backward does not require grad (index {i})")
     if grad_tensors is None:
         grads = (None,) * len(roots)
@@ -195,7 +195,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         retain_graph = create_graph
     _check_roots(roots)
     try:
-        with meta.running() if FLAGS.meta and _without_values(roots) else _AS_IT_IS:
+        with meta.running() if dispatch_state.meta and _without_values(roots) else _AS_IT_IS:
             engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
     except SparseUse:
         again_ = _of_values(roots, grads, inputs)
@@ -205,7 +205,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
 
 def _found(roots, ins, grads, retain_graph, create_graph, allow_unused):
-    if FLAGS.meta and _without_values(roots):
+    if dispatch_state.meta and _without_values(roots):
         with meta.running():
             found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
             found = [None if g is None else meta.turn(g) for g in found]
@@ -243,7 +243,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     if not ins:
         raise RuntimeError("grad(): the `inputs` argument cannot be empty.")
     for t in ins:
-        if t.__class__ is not GradientEdge and not t._rg:
+        if t.__class__ is not GradientEdge and not t._requires_grad_:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     try:
         found = _found(roots, ins, grads, retain_graph, create_graph, allow_unused)
@@ -256,7 +256,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     if TRANSFORMS.count:
         for g in found:
             if g is not None:
-                transforms.made(g)
+                functorch_levels.made(g)
     if materialize_grads:
         found = _materialized(found, ins, create_graph)
     elif not allow_unused and any(g is None for g in found):
@@ -266,7 +266,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
 
 
 def _zeros_like(t, requires_grad=False):
-    return TABLE["zeros_like"].fn(t, requires_grad=requires_grad)
+    return OPS["zeros_like"].fn(t, requires_grad=requires_grad)
 
 
 def _materialized(found, ins, create_graph):
@@ -305,9 +305,9 @@ def _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused)
     if n == 1:
         found = grad(roots, ins, [g[0] for g in gs], retain_graph, create_graph, allow_unused=allow_unused)
         return tuple(None if g is None else g.unsqueeze(0) for g in found)
-    with batching.Level(n, "different", marks=False) as level:
-        found = grad(roots, ins, [batching.stand(g, True, level) for g in gs], retain_graph, create_graph, allow_unused=allow_unused)
-        return tuple(None if g is None else batching.whole(g, level) for g in found)
+    with vmap.VmapLevel(n, "different", marks=False) as level:
+        found = grad(roots, ins, [vmap.add_batch_dim(g, True, level) for g in gs], retain_graph, create_graph, allow_unused=allow_unused)
+        return tuple(None if g is None else vmap.materialize_batch(g, level) for g in found)
 
 
 from mindtorch.torch.autograd import grad_mode  # noqa: E402,F401

@@ -1,19 +1,19 @@
 """gradcheck of forward mode: compares tangents with central differences."""
 import numpy as np
 
-from mindtorch.core import forward
-from mindtorch.core.tensor import taken
-from mindtorch.core.values import tensor_from, values
+from mindtorch.core import forward_ad as forward
+from mindtorch.core.tensor import is_tensor
+from mindtorch.core.sync import tensor_from, to_host
 from mindtorch.torch.autograd import forward_ad
 
 
 def _zero(x):
-    return tensor_from(np.zeros(x._sizes, x._stype), x)
+    return tensor_from(np.zeros(x._sizes, x._np_dtype), x)
 
 
 def differentiable(outs):
     """Returns the outputs that can have tangents."""
-    return [o for o in (outs if isinstance(outs, (tuple, list)) else (outs,)) if taken(o) and o._stype.kind in "fcV"]
+    return [o for o in (outs if isinstance(outs, (tuple, list)) else (outs,)) if is_tensor(o) and o._np_dtype.kind in "fcV"]
 
 
 def pushed(func, inputs, tangents):
@@ -23,7 +23,7 @@ def pushed(func, inputs, tangents):
     Returns (outputs that can have tangents, their tangents or None).
     """
     with forward_ad.dual_level():
-        args = [x.detach() if taken(x) and x._rg else x for x in inputs]
+        args = [x.detach() if is_tensor(x) and x._requires_grad_ else x for x in inputs]
         for i, t in tangents.items():
             args[i] = forward_ad.make_dual(args[i], t)
         pairs = [forward_ad.unpack_dual(o) for o in differentiable(func(*args))]
@@ -31,8 +31,8 @@ def pushed(func, inputs, tangents):
 
 
 def _wide(t, like):
-    a = np.zeros(like._sizes) if t is None else values(t)
-    return np.array(a, np.complex128 if like._stype.kind == "c" else np.float64)
+    a = np.zeros(like._sizes) if t is None else to_host(t)
+    return np.array(a, np.complex128 if like._np_dtype.kind == "c" else np.float64)
 
 
 def check(func, inputs, diff, slope, fail, eps, atol, rtol, fast, undefined, batched):
@@ -43,7 +43,7 @@ def check(func, inputs, diff, slope, fail, eps, atol, rtol, fast, undefined, bat
     """
     places = [next(i for i, y in enumerate(inputs) if y is x) for x in diff]
     for n, (place, x) in enumerate(zip(places, diff)):
-        for part, step in (("imaginary", 1j), ("real", 1.0)) if x._stype.kind == "c" else (("", 1.0),):
+        for part, step in (("imaginary", 1j), ("real", 1.0)) if x._np_dtype.kind == "c" else (("", 1.0),):
             if fast:
                 u = np.random.RandomState(0).uniform(0.1, 1, x._sizes)
                 ways = [(..., step * u / max(np.sqrt((u * u).sum()), 1e-9))]
@@ -52,7 +52,7 @@ def check(func, inputs, diff, slope, fail, eps, atol, rtol, fast, undefined, bat
             numeric, analytic = [], []
             for where, s in ways:
                 numeric.append(slope(func, inputs, x, where, s, eps))
-                t = np.zeros(x._sizes, x._stype)
+                t = np.zeros(x._sizes, x._np_dtype)
                 t[where] = s
                 others = {p: _zero(y) for p, y in zip(places, diff) if p != place}
                 outs, ts = pushed(func, inputs, {**others, place: tensor_from(t, x)})
@@ -71,7 +71,7 @@ def check(func, inputs, diff, slope, fail, eps, atol, rtol, fast, undefined, bat
 
 def _random(x, rs):
     a = rs.uniform(-1, 1, x._sizes)
-    return tensor_from(np.asarray(a + 1j * rs.uniform(-1, 1, x._sizes) if x._stype.kind == "c" else a).astype(x._stype), x)
+    return tensor_from(np.asarray(a + 1j * rs.uniform(-1, 1, x._sizes) if x._np_dtype.kind == "c" else a).astype(x._np_dtype), x)
 
 
 def _same(a, b, outs):
@@ -83,7 +83,7 @@ def _check_missing(func, inputs, diff, places, fail):
     rs = np.random.RandomState(0)
     if len(diff) == 1:
         _, ts = pushed(func, inputs, {places[0]: _zero(diff[0])})
-        if any([t is not None and values(t).any() for t in ts]):
+        if any([t is not None and to_host(t).any() for t in ts]):
             fail("Expected all output tangents to be undefined or zero where the tangent of the input is zero")
         return
     for n, place in enumerate(places):
@@ -104,8 +104,8 @@ def _check_batched(func, inputs, place, x, fail):
     for t in rows:
         outs, ts = pushed(func, inputs, {place: t})
         single.append(ts)
-    with forward.Opened(2) as levels:
-        args = [x.detach() if taken(x) and x._rg else x for x in inputs]
+    with forward.OpenLevels(2) as levels:
+        args = [x.detach() if is_tensor(x) and x._requires_grad_ else x for x in inputs]
         for v, t in zip(levels, rows):
             forward.attach(args[place], v, t)
         both = differentiable(func(*args))

@@ -3,9 +3,9 @@ its memory."""
 import threading
 import weakref
 
-from mindtorch.core import dispatch, nodes
+from mindtorch.core import dispatch, autograd_graph
 from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import detached, taken, version
+from mindtorch.core.tensor import detached, is_tensor, version_counter
 from mindtorch.core.tracing import writes_first
 
 
@@ -38,14 +38,14 @@ class AllowMutationOnSavedContext:
         self.on = weakref.WeakKeyDictionary()
 
     def pack(self, t):
-        v = version(t)
+        v = version_counter(t)
         if v is self.written:
             # an in-place op owns the copy it saves of its own input; nothing else aliases it
             handle = _Handle(v.v)
             with no_grad():
                 self.original[handle] = t.clone()
             return handle
-        tid = id(t._a), v.v
+        tid = id(t._array), v.v
         handle = self.tid_to_weakhandle.get(tid)
         if handle is None:
             handle = self.tid_to_weakhandle[tid] = _Handle(v.v)
@@ -61,7 +61,7 @@ class AllowMutationOnSavedContext:
 
     def before_write(self, t):
         """Copies the tensors saved on the memory of `t`."""
-        v = t._ver
+        v = t._version_counter
         if v is None or v not in self.on:
             return
         for handle in list(self.on[v]):
@@ -80,11 +80,11 @@ def _tensors(x):
     if isinstance(x, (list, tuple)):
         for y in x:
             yield from _tensors(y)
-    elif taken(x):
+    elif is_tensor(x):
         yield x
 
 
-@dispatch.layer("ops", "saves")
+@dispatch.register_layer("ops", "saves")
 def _look(entry, args, kwargs, below):
     context = _here.context
     if context is not None:
@@ -97,7 +97,7 @@ def _look(entry, args, kwargs, below):
             outer = context.written
             for t in _tensors(written):
                 context.before_write(t)
-                context.written = t._ver
+                context.written = t._version_counter
             try:
                 return below(entry, args, kwargs)
             finally:
@@ -112,13 +112,13 @@ class allow_mutation_on_saved_tensors:
         if _here.context is not None:
             raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
         self.context = context = AllowMutationOnSavedContext()
-        nodes.push_saved_hooks(context.pack, context.unpack)
-        dispatch.want("ops", "saves")
+        autograd_graph.push_saved_hooks(context.pack, context.unpack)
+        dispatch.enable_layer("ops", "saves")
         _here.context = context
         return context
 
     def __exit__(self, *exc):
         _here.context = None
-        dispatch.drop("ops", "saves")
-        nodes.pop_saved_hooks()
+        dispatch.disable_layer("ops", "saves")
+        autograd_graph.pop_saved_hooks()
         self.context.clear()

@@ -2,11 +2,11 @@
 import traceback
 import warnings
 
-from mindtorch.core import dispatch, tape
-from mindtorch.core.alias import new_nodes
-from mindtorch.core.nodes import sequence
-from mindtorch.core.tensor import taken
-from mindtorch.core.values import values
+from mindtorch.core import dispatch, primitives
+from mindtorch.core.inplace import new_nodes
+from mindtorch.core.autograd_graph import sequence
+from mindtorch.core.tensor import is_tensor
+from mindtorch.core.sync import to_host
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -21,21 +21,21 @@ def note(result, since):
     since sequence number `since`."""
     where = None
     for t in _tensors(result):
-        if t._gnode is not None and t._gnode.seq >= since:
+        if t._grad_fn_ is not None and t._grad_fn_._sequence_number >= since:
             where = where or traceback.format_stack()[:-2]
-            for node in new_nodes(t._gnode, since):
+            for node in new_nodes(t._grad_fn_, since):
                 node.metadata.setdefault("traceback_", where)
 
 
 def _tensors(x):
-    if taken(x):
+    if is_tensor(x):
         yield x
     elif isinstance(x, (list, tuple)):
         for y in x:
             yield from _tensors(y)
 
 
-@dispatch.layer("ops", "anomaly")
+@dispatch.register_layer("ops", "anomaly")
 def _noted(entry, args, kwargs, below):
     since = next(sequence)
     out = below(entry, args, kwargs)
@@ -46,9 +46,9 @@ def _noted(entry, args, kwargs, below):
 
 def _switch(on, check_nan=True):
     if on is not _State.enabled:
-        (dispatch.want if on else dispatch.drop)("ops", "anomaly")
+        (dispatch.enable_layer if on else dispatch.disable_layer)("ops", "anomaly")
     _State.enabled, _State.check_nan = on, check_nan
-    tape.anomaly, tape.noted = (_report, note) if on else (None, None)
+    primitives.anomaly, primitives.stack_recorder = (_report, note) if on else (None, None)
 
 
 def _has_nan(a):
@@ -62,7 +62,7 @@ def _report(node, error, grads):
         if not _State.check_nan:
             return
         for i, g in enumerate(grads):
-            if g is not None and g._stype.kind in "fc" and _has_nan(values(g)):
+            if g is not None and g._np_dtype.kind in "fc" and _has_nan(to_host(g)):
                 _tell(node)
                 raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
         return

@@ -6,11 +6,11 @@ be nested.
 """
 from collections import namedtuple
 
-from mindtorch.core import forward
-from mindtorch.core.dispatch import FLAGS
-from mindtorch.core.foreign import type_name
-from mindtorch.core.grad_mode import Switch
-from mindtorch.core.tensor import taken
+from mindtorch.core import forward_ad
+from mindtorch.core.dispatch import dispatch_state
+from mindtorch.core.error_messages import type_name
+from mindtorch.core.grad_mode import GradMode
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["UnpackedDualTensor", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual", "dual_level"]
 
@@ -24,7 +24,7 @@ def enter_dual_level():
     global _current_level
     if _current_level >= 0:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    _open[:] = forward.open_levels()
+    _open[:] = forward_ad.open_levels()
     _current_level += 1
     return _current_level
 
@@ -38,7 +38,7 @@ def exit_dual_level(*, level=None):
         raise RuntimeError("Dual level must be a positive number.")
     if level != _current_level:
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not supported.")
-    forward.close_levels(_open)
+    forward_ad.close_levels(_open)
     _open.clear()
     _current_level -= 1
 
@@ -62,22 +62,22 @@ def make_dual(tensor, tangent, *, level=None):
     if level < 0:
         raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
     for x, name in ((tensor, "primal"), (tangent, "tangent")):
-        if not taken(x):
+        if not is_tensor(x):
             raise TypeError(f"make_dual(): argument '{name}' must be Tensor, not {type_name(x)}")
-        if x._stype.kind not in "fcV":
+        if x._np_dtype.kind not in "fcV":
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {x.dtype}")
     return dual_of(tensor, tangent, _level(level))
 
 
 def dual_of(tensor, tangent, level):
-    """Returns a view of `tensor` with a tangent at a level of `core/forward.py`."""
-    if forward.tangent(tensor, level) is not None:
+    """Returns a view of `tensor` with a tangent at a level of `core/forward_ad.py`."""
+    if forward_ad.tangent(tensor, level) is not None:
         raise RuntimeError(f"Making a dual Tensor based on a Tensor that already has a forward gradient at the same level {_shown(level)} is not supported.")
     check_tangent(tensor, tangent)
-    if level in forward.levels(tangent):
+    if level in forward_ad.levels(tangent):
         raise RuntimeError(f"Setting a forward grad that itself has a forward gradient at the same level {_shown(level)} is not supported.")
     t = tensor[...]  # dispatch modes see this as an alias
-    forward.attach(t, level, tangent)
+    forward_ad.attach(t, level, tangent)
     return t
 
 
@@ -91,7 +91,7 @@ def check_tangent(tensor, tangent):
     if tensor._sizes != tangent._sizes:
         raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
                            f"Tensor is of size {list(tensor._sizes)} while the given forward gradient is of size {list(tangent._sizes)}.")
-    if tensor._stype != tangent._stype and (tensor._stype.kind == "c") is not (tangent._stype.kind == "c"):
+    if tensor._np_dtype != tangent._np_dtype and (tensor._np_dtype.kind == "c") is not (tangent._np_dtype.kind == "c"):
         raise RuntimeError(f"Trying to set a forward gradient of dtype {tangent.dtype} for a tensor of dtype {tensor.dtype}: both have to be real, or complex")
 
 
@@ -106,11 +106,11 @@ def unpack_dual(tensor, *, level=None):
         level = _current_level
     if level < 0:
         return UnpackedDualTensor(tensor, None)
-    if not taken(tensor):
+    if not is_tensor(tensor):
         raise TypeError(f"unpack_dual(): argument 'tensor' must be Tensor, not {type_name(tensor)}")
     at = _level(level)
-    t = forward.tangent(tensor, at)
-    return UnpackedDualTensor(forward.unpacked(tensor, at), t)
+    t = forward_ad.tangent(tensor, at)
+    return UnpackedDualTensor(forward_ad.unpacked(tensor, at), t)
 
 
 class dual_level:
@@ -125,16 +125,16 @@ class dual_level:
 
     def __new__(cls, orig_func=None):
         self = object.__new__(cls)
-        return self if orig_func is None else Switch.__call__(self, orig_func)
+        return self if orig_func is None else GradMode.__call__(self, orig_func)
 
-    __call__ = Switch.__call__
+    __call__ = GradMode.__call__
 
     def _clone(self):
         return type(self)()
 
 
 def _is_fwd_grad_enabled():
-    return forward.state.on
+    return forward_ad.state.on
 
 
 class _set_fwd_grad_enabled:
@@ -142,19 +142,19 @@ class _set_fwd_grad_enabled:
     previous state on exit."""
 
     def __init__(self, mode):
-        self._old = forward.state.on
-        forward.state.on = bool(mode)
+        self._old = forward_ad.state.on
+        forward_ad.state.on = bool(mode)
 
     def __enter__(self):
         pass
 
     def __exit__(self, *exc):
-        forward.state.on = self._old
+        forward_ad.state.on = self._old
 
 
 def tangent_of(tensor):
     """Returns the tangent that repr() shows: the tangent at the innermost open level, or None."""
-    if FLAGS.dual is None:
+    if dispatch_state.dual is None:
         return None
-    found = forward.levels(tensor)
-    return forward.tangent(tensor, max(found)) if found else None
+    found = forward_ad.levels(tensor)
+    return forward_ad.tangent(tensor, max(found)) if found else None

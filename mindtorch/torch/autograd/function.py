@@ -3,13 +3,13 @@ import functools
 import importlib
 import warnings
 
-from mindtorch.core import batching, forward, tape, transforms
-from mindtorch.core.dispatch import FLAGS
+from mindtorch.core import vmap, forward_ad, primitives, functorch_levels
+from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.grad_mode import mode, no_grad
-from mindtorch.core.native import link, native_recording
-from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, bump, detached, fragile_message, version, taken
-from mindtorch.core.viewed import register_view
+from mindtorch.core.mindspore_grad import link, native_recording
+from mindtorch.core.primitives import Node, new_node
+from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, VersionCounter, shallow_copy, bump_version, detached, creation_meta_message, version_counter, is_tensor
+from mindtorch.core.view_meta import register_view
 from mindtorch.ops.creation.create import zeros_
 from mindtorch.torch.autograd import _function_tangents
 
@@ -23,14 +23,14 @@ class FunctionCtx:
         """Saves tensors for backward. A later in-place write to one of them raises an error in
         backward."""
         for t in tensors:
-            if t is not None and not taken(t):
+            if t is not None and not is_tensor(t):
                 raise TypeError(f"save_for_backward can only save variables, but argument is of type {type(t).__name__}")
         self._to_save = tensors
 
     def save_for_forward(self, *tensors):
         """Saves tensors for jvp, where saved_tensors returns them."""
         for t in tensors:
-            if t is not None and not taken(t):
+            if t is not None and not is_tensor(t):
                 raise TypeError(f"save_for_forward can only save variables, but argument is of type {type(t).__name__}")
         self._for_forward = tensors
 
@@ -57,22 +57,22 @@ class BackwardCFunction(Node, FunctionCtx):
         """Tensors passed to save_for_backward; inside jvp, those passed to save_for_forward."""
         if getattr(self, "_in_jvp", False):
             return tuple(getattr(self, "_for_forward", ()))
-        if self.freed:
+        if self._released:
             raise RuntimeError("Trying to backward through the graph a second time (or directly access saved tensors after they "
                                "have already been freed). Saved intermediate values of the graph are freed when you call "
                                ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
                                "graph a second time or if you need to access saved tensors after calling backward.")
-        vals = self.vals
+        vals = self._saved
         if vals is None:
             return tuple(getattr(self, "_to_save", ()))
-        return tuple(None if s is None else tape._unpack(self, s, str(i)) for i, s in enumerate(vals.values()))
+        return tuple(None if s is None else primitives._unpack(self, s, str(i)) for i, s in enumerate(vals.values()))
 
     @property
     def _raw_saved_tensors(self):
         """SavedTensor objects of the tensors passed to save_for_backward, for registering hooks."""
-        if self.freed:
+        if self._released:
             return self.saved_tensors  # this raises the error
-        return tuple(tape.SavedTensor._of(self, k) for k in self.vals or ())
+        return tuple(primitives.SavedTensor._of(self, k) for k in self._saved or ())
 
     @property
     def saved_variables(self):
@@ -87,7 +87,7 @@ class BackwardCFunction(Node, FunctionCtx):
     def _apply(self, gs):
         if getattr(self, "_materialize", True):
             made = self._out_meta if getattr(self, "_materialize_non_diff_grads", True) else self._differentiable
-            gs = [(tape._zeros(m, gs) if self._where is None else zeros_(size=m[0], stride=None, stype=m[1], device=self._where))
+            gs = [(primitives._zeros(m, gs) if self._where is None else zeros_(size=m[0], stride=None, np_dtype=m[1], device=self._where))
                   if g is None and m is not None else g for g, m in zip(gs, made)]
         fn = type(self)._function
         if fn.backward is Function.backward:
@@ -108,13 +108,13 @@ class BackwardCFunction(Node, FunctionCtx):
         elif len(res) < n:
             raise RuntimeError(f"function {self.name()} returned an incorrect number of gradients (expected {n}, got {len(res)})")
         out = []
-        for i, (r, is_tensor) in enumerate(zip(res, self._is_tensor)):
-            if not is_tensor:
+        for i, (r, expected) in enumerate(zip(res, self._is_tensor)):
+            if not expected:
                 if r is not None:
                     raise RuntimeError(f"function {self.name()} returned a gradient different from None at position {i + 1}, but "
                                        "the corresponding forward input was not a Variable")
                 continue
-            if r is not None and not taken(r):
+            if r is not None and not is_tensor(r):
                 raise TypeError(f"expected Variable or None (got {type(r).__name__})")
             out.append(r)
         return out
@@ -182,10 +182,10 @@ class Function(metaclass=_FunctionMeta):
     def apply(cls, *args, **kwargs):
         """Runs forward and records the function. If an argument has a tangent, jvp computes the
         tangents of the outputs."""
-        if FLAGS.dual is not None and FLAGS.dual(*args, *kwargs.values()):
+        if dispatch_state.dual is not None and dispatch_state.dual(*args, *kwargs.values()):
             return _function_tangents.apply(cls, args, kwargs)
-        if FLAGS.primitives:
-            level = batching.top([*args, *kwargs.values()])
+        if dispatch_state.primitives:
+            level = vmap.top([*args, *kwargs.values()])
             if level is not None:
                 return importlib.import_module("mindtorch.torch.func._custom").apply(cls, level, args, kwargs)
         return cls._apply_plain(args, kwargs)[0]
@@ -195,14 +195,14 @@ class Function(metaclass=_FunctionMeta):
         """Returns (result, node, outputs as returned by forward, arguments in order), ignoring
         tangents."""
         kind = cls._backward_cls
-        if TRANSFORMS.count and transforms.levels():
+        if TRANSFORMS.count and functorch_levels.levels():
             kind = _in_transform(cls)
         node = new_node(kind)
-        node.prim = None
-        tensors = [a for a in args if taken(a)]
-        record = mode.on and any(t._rg for t in tensors)
-        node._needs = tuple(taken(a) and record and a._rg for a in args)
-        node._is_tensor = tuple(taken(a) for a in args)
+        node._prim = None
+        tensors = [a for a in args if is_tensor(a)]
+        record = mode.on and any(t._requires_grad_ for t in tensors)
+        node._needs = tuple(is_tensor(a) and record and a._requires_grad_ for a in args)
+        node._is_tensor = tuple(is_tensor(a) for a in args)
         if kwargs:
             import inspect
             params = list(inspect.signature(cls.forward).parameters)
@@ -213,7 +213,7 @@ class Function(metaclass=_FunctionMeta):
         if len(args) > len(node._needs):
             node._needs += (False,) * (len(args) - len(node._needs))
             node._is_tensor += (False,) * (len(args) - len(node._is_tensor))
-        tangents = forward.state
+        tangents = forward_ad.state
         on, tangents.on = tangents.on, False
         try:
             with no_grad():
@@ -224,7 +224,7 @@ class Function(metaclass=_FunctionMeta):
                     out = cls.forward(node, *args)
         finally:
             tangents.on = on
-        single = taken(out) or not isinstance(out, tuple)
+        single = is_tensor(out) or not isinstance(out, tuple)
         outs = [out] if single else list(out)
         dirty = getattr(node, "_dirty", ())
         for t in dirty:
@@ -232,31 +232,31 @@ class Function(metaclass=_FunctionMeta):
                 raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs "
                                    "that are modified inplace must all be outputs of the Function.")
         if not record:
-            node.edges, node.meta = [], ()
+            node._next_edges, node._input_metadata = [], ()
             for o in outs:
-                if mode.on and taken(o) and o._fragile == "no_grad":
-                    o._fragile = "custom"
+                if mode.on and is_tensor(o) and o._creation_meta == "no_grad":
+                    o._creation_meta = "custom"
             r = out if not any(o is t for o in outs for t in tensors) else _plain(outs, tensors, dirty, single)
             return r, node, outs, args
         nondiff = getattr(node, "_nondiff", ())
-        node.edges = [None if not t._rg else (t._gnode, t._oi) if t._gnode is not None else None if t._orphan else t for t in tensors]
+        node._next_edges = [None if not t._requires_grad_ else (t._grad_fn_, t._output_nr) if t._grad_fn_ is not None else None if t._view_without_history else t for t in tensors]
         to_save = getattr(node, "_to_save", ())
         meta, results, nowhere = [], [], []
         for i, o in enumerate(outs):
-            if not taken(o):
+            if not is_tensor(o):
                 meta.append(None)
                 results.append(o)
                 continue
-            meta.append((o._sizes, o._stype))
+            meta.append((o._sizes, o._np_dtype))
             twice = next((j for j in range(i) if outs[j] is o), None)
             # a tensor that occurs twice among the outputs: its gradient arrives at the last index
             if twice is not None:
                 o = results[twice]
-                if o._gnode is node:
-                    o._oi = i
+                if o._grad_fn_ is node:
+                    o._output_nr = i
                 results.append(o)
                 continue
-            if any(o is x for x in nondiff) or o._stype.kind not in "fcV":
+            if any(o is x for x in nondiff) or o._np_dtype.kind not in "fcV":
                 o = _as_is(o, detached) if any(o is t for t in tensors) else o
                 nowhere.append(i)
                 results.append(o)
@@ -268,19 +268,19 @@ class Function(metaclass=_FunctionMeta):
                 if any(o is t for t in tensors):
                     # An input returned unchanged becomes a view of it, as in PyTorch.
                     src = o
-                    o = _as_is(src, again)
+                    o = _as_is(src, shallow_copy)
                     if o._base is None:
                         register_view(o, src)
-                elif o._gnode is not None and o._base is None:
+                elif o._grad_fn_ is not None and o._base is None:
                     o = detached(o)
-                o._gnode, o._oi, o._rg, o._orphan = node, i, True, False
+                o._grad_fn_, o._output_nr, o._requires_grad_, o._view_without_history = node, i, True, False
                 if o._base is not None:
-                    o._fragile, o._made = "multi" if sum(map(taken, outs)) > 1 else "custom", version(o).v
+                    o._creation_meta, o._made = "multi" if sum(map(is_tensor, outs)) > 1 else "custom", version_counter(o).v
             results.append(o)
         node._out_meta = meta
         #: device (None: host) on which to create missing output gradients
-        node._where = next((o._dev for o in outs if taken(o) and o._h is not None), None)
-        node.meta = tuple(meta)
+        node._where = next((o._device for o in outs if is_tensor(o) and o._handle is not None), None)
+        node._input_metadata = tuple(meta)
         node._differentiable = [None if i in nowhere else m for i, m in enumerate(meta)] if nowhere else meta
         kept = {}
         for i, t in enumerate(to_save):
@@ -288,24 +288,24 @@ class Function(metaclass=_FunctionMeta):
                 kept[str(i)] = None
                 continue
             j = next((j for j, o in enumerate(outs) if o is t), None)
-            if j is not None and tape.saved_hooks and tape.hooks_here.pairs:
+            if j is not None and primitives.saved_hooks and primitives.hooks_here.pairs:
                 r = results[j]
-                tape._save(str(i), r, kept, j if r._gnode is node else None)
+                primitives._save(str(i), r, kept, j if r._grad_fn_ is node else None)
             elif j is not None and not any(t is x for x in tensors):
                 r = results[j]
-                kept[str(i)] = tape._Out(r, j) if r._rg and r._gnode is node else (r, version(r), version(r).v)
+                kept[str(i)] = primitives._Out(r, j) if r._requires_grad_ and r._grad_fn_ is node else (r, version_counter(r), version_counter(r).v)
             elif j is not None:
                 r = results[j]
-                kept[str(i)] = tape._Out(r, j) if r._gnode is node else (t, version(t), version(t).v)
+                kept[str(i)] = primitives._Out(r, j) if r._grad_fn_ is node else (t, version_counter(t), version_counter(t).v)
             else:
-                tape._save(str(i), t, kept)
-        node.vals = kept
+                primitives._save(str(i), t, kept)
+        node._saved = kept
         if hasattr(node, "_to_save"):
             del node._to_save
         if native_recording():
             link(node, tuple(results), tensors)
-        if tape.noted is not None:
-            tape.noted(results, node.seq)
+        if primitives.stack_recorder is not None:
+            primitives.stack_recorder(results, node._sequence_number)
         return (results[0] if single else tuple(results)), node, outs, args
 
 
@@ -320,7 +320,7 @@ def check_setup(cls):
 def _in_transform(cls):
     """Returns the class of a function's node inside transforms."""
     check_setup(cls)
-    if not transforms.differentiating():
+    if not functorch_levels.differentiating():
         return cls._backward_cls
     made = cls.__dict__.get("_generated_cls")
     if made is None:
@@ -349,7 +349,7 @@ def _as_is(x, plainly):
     For a user's tensor subclass the result has that class (its __torch_function__ handles view_as).
     """
     cls = x.__class__
-    if cls is Tensor or cls is Parameter or not taken(x):
+    if cls is Tensor or cls is Parameter or not is_tensor(x):
         return plainly(x)
     with no_grad():
         return x.view_as(x)
@@ -357,8 +357,8 @@ def _as_is(x, plainly):
 
 def _plain(outs, tensors, dirty, single):
     for t in dirty:
-        bump(t)
-    res = [_as_is(o, _view_of) if taken(o) and any(o is t for t in tensors) and (o._rg or not any(o is d for d in dirty)) else o
+        bump_version(t)
+    res = [_as_is(o, _view_of) if is_tensor(o) and any(o is t for t in tensors) and (o._requires_grad_ or not any(o is d for d in dirty)) else o
            for o in outs]
     return res[0] if single else tuple(res)
 
@@ -366,9 +366,9 @@ def _plain(outs, tensors, dirty, single):
 def _view_of(x):
     """Handles an input that is returned while nothing is recorded: returns a view of it, or a
     detached alias if it requires grad."""
-    if x._rg:
+    if x._requires_grad_:
         return detached(x)
-    r = again(x)
+    r = shallow_copy(x)
     register_view(r, x)
     return r
 
@@ -376,7 +376,7 @@ def _view_of(x):
 def _check_dirty(x, count):
     """Raises PyTorch's errors if a Function with `count` outputs modified a tensor in place that
     cannot take the new history."""
-    if x._gnode is None and x._rg:
+    if x._grad_fn_ is None and x._requires_grad_:
         raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
     base = x._base
     if base is None:
@@ -385,26 +385,26 @@ def _check_dirty(x, count):
         raise RuntimeError("If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one Tensor: "
                            "one of several outputs cannot become the history of the view's base. clone() the input, or let one Function write to it and "
                            "return it, and another one compute the rest.")
-    if x._fragile is not None:
-        raise RuntimeError(fragile_message(x, "is being"))
-    if x._rg and base._rg and base._gnode is None:
+    if x._creation_meta is not None:
+        raise RuntimeError(creation_meta_message(x, "is being"))
+    if x._requires_grad_ and base._requires_grad_ and base._grad_fn_ is None:
         raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
 
 
 def _dirty(x, node, i):
-    from mindtorch.core import alias
+    from mindtorch.core import inplace
     if native_recording():
         raise NotImplementedError("autograd.Function that writes to its input in place (mark_dirty) inside MindSpore's "
                                   f"value_and_grad (dtype {x.dtype}, device {x.device}); use backward() or an out-of-place "
                                   "function")
-    bump(x)  # this also covers writes that forward made through .data or NumPy
-    r = again(x)
-    r._gnode, r._oi, r._rg = node, i, True
-    if x._ver is None:
-        x._ver = Version()
-    r._ver = x._ver
-    node.meta = ((x._sizes, x._stype),) * (i + 1)
-    alias.rebase(x, r)
+    bump_version(x)  # this also covers writes that forward made through .data or NumPy
+    r = shallow_copy(x)
+    r._grad_fn_, r._output_nr, r._requires_grad_ = node, i, True
+    if x._version_counter is None:
+        x._version_counter = VersionCounter()
+    r._version_counter = x._version_counter
+    node._input_metadata = ((x._sizes, x._np_dtype),) * (i + 1)
+    inplace.rebase(x, r)
     return x
 
 
@@ -415,10 +415,10 @@ def once_differentiable(fn):
     def wrapper(ctx, *args):
         with no_grad():
             res = fn(ctx, *args)
-        if not mode.on or not any(taken(a) and a._rg for a in args):
+        if not mode.on or not any(is_tensor(a) and a._requires_grad_ for a in args):
             return res
         outs = res if isinstance(res, tuple) else (res,)
-        marked = tuple(_Once.apply(o, *[a for a in args if taken(a)]) if taken(o) else o for o in outs)
+        marked = tuple(_Once.apply(o, *[a for a in args if is_tensor(a)]) if is_tensor(o) else o for o in outs)
         return marked if isinstance(res, tuple) else marked[0]
     return wrapper
 

@@ -1,20 +1,20 @@
 """torch.autograd.functional: Jacobians, Hessians and their products, by reverse mode (optionally
 forward mode for the matrices)."""
-from mindtorch.core import forward
+from mindtorch.core import forward_ad
 from mindtorch.core.grad_mode import enable_grad
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import set_requires_grad, taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import set_requires_grad, is_tensor
 from mindtorch.torch.autograd._columns import columns, units
 
 __all__ = ["vjp", "jvp", "jacobian", "hessian", "hvp", "vhp"]
 
 
 def _ones(t):
-    return TABLE["ones_like"].public(t)
+    return OPS["ones_like"].public(t)
 
 
 def _zeros(t):
-    return TABLE["zeros_like"].public(t)
+    return OPS["zeros_like"].public(t)
 
 
 # ------------------------------------------------------------------ inputs and outputs
@@ -23,7 +23,7 @@ def _tensors(x, what, name):
     several = isinstance(x, tuple)
     given = x if several else (x,)
     for i, t in enumerate(given):
-        if not taken(t):
+        if not is_tensor(t):
             which = f"the value at index {i}" if several else f"the given {what}"
             raise TypeError(f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but {which} has type {type(t)}.")
     return given, several
@@ -226,14 +226,14 @@ def _by_tangents(func, inputs, name):
     """Computes the Jacobian by forward mode."""
     ins, several_in = _tensors(inputs, "inputs", name)
     starts = [sum([t.numel() for t in ins[:i]]) for i in range(len(ins) + 1)]
-    with forward.Opened(max(starts[-1], 1)) as levels:
+    with forward_ad.OpenLevels(max(starts[-1], 1)) as levels:
         parts = [levels[a:b] for a, b in zip(starts, starts[1:])]
         duals = [t.detach() for t in ins]
         for t, part in zip(duals, parts):
             for v, u in zip(part, units(t)):
-                forward.attach(t, v, u)
+                forward_ad.attach(t, v, u)
         outs, several = _call(func, duals, name, False)
-        rows = tuple(tuple(forward.cut(columns(o, t, part)) for t, part in zip(duals, parts)) for o in outs)
+        rows = tuple(tuple(forward_ad.detach(columns(o, t, part)) for t, part in zip(duals, parts)) for o in outs)
     rows = tuple(row if several_in else row[0] for row in rows)
     return rows if several else rows[0]
 
@@ -250,7 +250,7 @@ def _jacobian(func, inputs, create_graph, strict, vectorize, name):
 
 
 def _row_by_row(outs, ins, create_graph, strict, constant=None):
-    stack, result = TABLE["stack"].fn, []
+    stack, result = OPS["stack"].fn, []
     for k, o in enumerate(outs):
         missing = f"Output {k} of the user-provided function is independent of input {{i}}. {_NOT}."
         rows, flat = [[] for _ in ins], o.reshape(-1)
@@ -286,7 +286,7 @@ def _gradient_of(func, args, several):
     """Returns the gradient of a scalar function as a differentiable function of tensors that may
     have tangents."""
     with enable_grad():
-        fresh = [forward.carry(t, t.detach()) for t in args]
+        fresh = [forward_ad.copy_tangents(t, t.detach()) for t in args]
         for t in fresh:
             set_requires_grad(t, True)
         scalar, _ = _call_scalar(func, fresh, "hessian", False)

@@ -1,9 +1,9 @@
 """torch.autograd.grad_mode."""
 import threading
 
-from mindtorch.core.grad_mode import (Switch as _DecoratorContextManager, enable_grad, inference_mode,  # noqa: F401
+from mindtorch.core.grad_mode import (GradMode as _DecoratorContextManager, enable_grad, inference_mode,  # noqa: F401
                                       no_grad, set_grad_enabled)
-from mindtorch.core.tensor import taken, version
+from mindtorch.core.tensor import is_tensor, version_counter
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "inference_mode", "set_multithreading_enabled"]
 
@@ -48,7 +48,7 @@ class _unsafe_preserve_version_counter(_DecoratorContextManager):
     undetected for tensors saved for backward."""
 
     def __init__(self, tensors):
-        self.tensors = (tensors,) if taken(tensors) else tuple(tensors)
+        self.tensors = (tensors,) if is_tensor(tensors) else tuple(tensors)
         self.counts = [t._version for t in self.tensors]
 
     def __enter__(self):
@@ -56,7 +56,7 @@ class _unsafe_preserve_version_counter(_DecoratorContextManager):
 
     def __exit__(self, *exc):
         for t, v in zip(self.tensors, self.counts):
-            version(t).v = v
+            version_counter(t).v = v
 
     def _clone(self):
         return type(self)(self.tensors)

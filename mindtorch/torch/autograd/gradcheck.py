@@ -11,10 +11,10 @@ import numpy as np
 
 from mindtorch.core.grad_mode import enable_grad, no_grad
 from mindtorch.core.sparse import sparse_of
-from mindtorch.core.tensor import wrap, taken
-from mindtorch.core.values import tensor_from, values
-from mindtorch.core.wrapped import is_wrapped
-from mindtorch.core import devices
+from mindtorch.core.tensor import wrap_array, is_tensor
+from mindtorch.core.sync import tensor_from, to_host
+from mindtorch.core.tensor_wrappers import is_wrapped
+from mindtorch.core import device_dispatch
 from mindtorch.torch.autograd.function import Function
 
 __all__ = ["gradcheck", "gradgradcheck", "GradcheckError"]
@@ -29,11 +29,11 @@ def _tuple(x):
 
 
 def _outputs(x):
-    return [o for o in _tuple(x) if taken(o) and (o.is_sparse or o._stype.kind in "fcV")]
+    return [o for o in _tuple(x) if is_tensor(o) and (o.is_sparse or o._np_dtype.kind in "fcV")]
 
 
 def _differentiable(x):
-    return [o for o in _outputs(x) if o._rg]
+    return [o for o in _outputs(x) if o._requires_grad_]
 
 
 def _wide(a):
@@ -44,12 +44,12 @@ def _wide(a):
 def _check_inputs(inputs, name):
     diff = []
     for i, x in enumerate(inputs):
-        if not taken(x) or not x._rg:
+        if not is_tensor(x) or not x._requires_grad_:
             continue
         if x.is_sparse:
             raise NotImplementedError(f"torch.autograd.{name}: sparse inputs (dtype {x.dtype}) are not supported on device cpu: gradients of the gradients of "
                                       "sparse tensors would be sparse, too")
-        if x._stype not in (np.float64, np.complex128):
+        if x._np_dtype not in (np.float64, np.complex128):
             warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely "
                           "fail if all the inputs are not of double precision floating point or complex. ", stacklevel=4)
         if any(st == 0 and n > 1 for st, n in zip(x.stride(), x._sizes)):
@@ -66,13 +66,13 @@ def _check_inputs(inputs, name):
 def _by_values(func, inputs, masked):
     """Replaces sparse inputs by their stored values, which have the gradients. Returns (function,
     inputs)."""
-    sparse = {i: x for i, x in enumerate(inputs) if taken(x) and x.is_sparse and x.requires_grad}
+    sparse = {i: x for i, x in enumerate(inputs) if is_tensor(x) and x.is_sparse and x.requires_grad}
     if not sparse:
         return func, inputs
     for x in sparse.values():
         indices = x._indices()
         whole = np.prod(x.shape[:x.sparse_dim()], dtype=int)
-        if not masked and len({tuple(c) for c in values(indices).T.tolist()}) != whole:
+        if not masked and len({tuple(c) for c in to_host(indices).T.tolist()}) != whole:
             raise NotImplementedError("torch.autograd.gradcheck: masked=False (the default) with a sparse input that leaves elements out is not supported, as their "
                                       "gradients are not computed: use masked=True")
 
@@ -86,26 +86,26 @@ def _by_values(func, inputs, masked):
 # ------------------------------------------------------------------ finite differences
 def _put(x, where, values_):
     """Writes values into a tensor's memory without incrementing its version counter."""
-    a = values(x)
+    a = to_host(x)
     a[where] = values_
     if is_wrapped(x):
         with no_grad():
-            x.data.copy_(wrap(a))
-    elif x._h is not None:
-        devices.write(x, wrap(a))
+            x.data.copy_(wrap_array(a))
+    elif x._handle is not None:
+        device_dispatch.write(x, wrap_array(a))
 
 
 def _slope(func, inputs, x, where, step, eps):
     """Returns the central difference of every output as an array: its change per unit of `step`,
     added to the elements `where` of an input."""
-    old = values(x)[where].copy()
+    old = to_host(x)[where].copy()
     moved, kinds = [], []
     try:
         for sign in (eps, -eps):
             _put(x, where, old + sign * step)
             outs = _outputs(func(*inputs))
             kinds.append([(o._sizes, o.dtype) for o in outs])
-            moved.append([_wide(values(o)) for o in outs])
+            moved.append([_wide(to_host(o)) for o in outs])
     finally:
         _put(x, where, old)
     for (size, dtype), (other, of) in zip(*kinds):
@@ -117,15 +117,15 @@ def _slope(func, inputs, x, where, step, eps):
 
 
 def _steps(x):
-    return (1.0, 1j) if x._stype.kind == "c" else (1.0,)
+    return (1.0, 1j) if x._np_dtype.kind == "c" else (1.0,)
 
 
 def _cotangents(o):
     """Yields (part, index, cotangent) for each real component of an output: the cotangent that
     selects the gradient of that component."""
-    for part, unit in (("real", 1), ("imag", 1j))[:2 if o._stype.kind == "c" else 1]:
+    for part, unit in (("real", 1), ("imag", 1j))[:2 if o._np_dtype.kind == "c" else 1]:
         for j in np.ndindex(o._sizes):
-            v = np.zeros(o._sizes, o._stype)
+            v = np.zeros(o._sizes, o._np_dtype)
             v[j] = unit
             yield part, j, v
 
@@ -137,14 +137,14 @@ def _gradients(o, diff, v):
 
 def _number(g, x, step_is_imaginary):
     """Returns the part of a gradient that belongs to a step along the real or imaginary axis."""
-    a = _wide(values(g)) if g is not None else np.zeros(x._sizes)
+    a = _wide(to_host(g)) if g is not None else np.zeros(x._sizes)
     return a.imag if step_is_imaginary else a.real
 
 
 def _check_gradient(g, x, check_dtypes):
     if g is None:
         return
-    if check_dtypes and g._stype != x._stype:
+    if check_dtypes and g._np_dtype != x._np_dtype:
         raise GradcheckError("Gradient has dtype mismatch")
     if g._sizes != x._sizes:
         raise GradcheckError("Analytical gradient has incorrect size")
@@ -152,7 +152,7 @@ def _check_gradient(g, x, check_dtypes):
 
 def _check_repeats(first, second, nondet_tol):
     for a, b in zip(first, second):
-        a, b = (np.zeros(()) if t is None else _wide(values(t)) for t in (a, b))
+        a, b = (np.zeros(()) if t is None else _wide(to_host(t)) for t in (a, b))
         if not np.allclose(a, b, rtol=0, atol=nondet_tol, equal_nan=True):
             raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
                                  f"different values. The tolerance for nondeterminism was {nondet_tol}.")
@@ -177,7 +177,7 @@ def _slow(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtype
                     n = np.array([getattr(c[at[k]][j], part) for c in columns]).reshape(x._sizes)
                     a = _number(g, x, imaginary)
                     if not np.allclose(a, n, rtol=rtol, atol=atol, equal_nan=True):
-                        _mismatch(k, i, n, a, part if o._stype.kind == "c" else "")
+                        _mismatch(k, i, n, a, part if o._np_dtype.kind == "c" else "")
 
 
 def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtypes):
@@ -193,15 +193,15 @@ def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtype
             u = direction(x._sizes)
             moved = _slope(func, inputs, x, ..., s * u, eps)
             for k, o in enumerate(outs):
-                for part, unit in (("real", 1), ("imag", 1j))[:2 if o._stype.kind == "c" else 1]:
+                for part, unit in (("real", 1), ("imag", 1j))[:2 if o._np_dtype.kind == "c" else 1]:
                     v = direction(o._sizes)
-                    cotangent = (v * unit).astype(o._stype)
+                    cotangent = (v * unit).astype(o._np_dtype)
                     gs = _gradients(o, [x], cotangent)
                     _check_repeats(gs, _gradients(o, [x], cotangent), nondet_tol)
                     _check_gradient(gs[0], x, check_dtypes)
                     n, a = (v * getattr(moved[at[k]], part)).sum(), (u * _number(gs[0], x, imaginary)).sum()
                     if not np.allclose(a, n, rtol=rtol, atol=atol * max(u.sum() * v.sum(), 1), equal_nan=True):
-                        _mismatch(k, i, n, a, part if o._stype.kind == "c" else "")
+                        _mismatch(k, i, n, a, part if o._np_dtype.kind == "c" else "")
 
 
 # ------------------------------------------------------------------ further checks
@@ -220,8 +220,8 @@ def _check_batched(o, k, diff):
     from mindtorch.torch.autograd import grad
     rs = np.random.RandomState(0)
     shape = (2, *o._sizes)
-    v = rs.randn(*shape) + 1j * rs.randn(*shape) if o._stype.kind == "c" else rs.randn(*shape)
-    v = v.astype(o._stype)
+    v = rs.randn(*shape) + 1j * rs.randn(*shape) if o._np_dtype.kind == "c" else rs.randn(*shape)
+    v = v.astype(o._np_dtype)
     single = [_gradients(o, diff, row) for row in v]
     try:
         batched = grad(o, diff, tensor_from(v, o), retain_graph=True, allow_unused=True, is_grads_batched=True)
@@ -232,7 +232,7 @@ def _check_batched(o, k, diff):
         if b is None:
             same = all(r is None for r in rows)
         else:
-            same = np.allclose(_wide(values(b)), [0 if r is None else _wide(values(r)) for r in rows], equal_nan=True)
+            same = np.allclose(_wide(to_host(b)), [0 if r is None else _wide(to_host(r)) for r in rows], equal_nan=True)
         if not same:
             raise GradcheckError(f"For output {k} and input {i}, the batched gradients (is_grads_batched=True) differ from those computed "
                                  "one by one")
@@ -241,8 +241,8 @@ def _check_batched(o, k, diff):
 def _check_multiplied(outs, diff):
     """Checks that gradients for a zero cotangent are zero."""
     from mindtorch.torch.autograd import grad
-    for g in grad(outs, diff, [tensor_from(np.zeros(o._sizes, o._stype), o) for o in outs], retain_graph=True, allow_unused=True):
-        if g is not None and not g.is_sparse and values(g).any():
+    for g in grad(outs, diff, [tensor_from(np.zeros(o._sizes, o._np_dtype), o) for o in outs], retain_graph=True, allow_unused=True):
+        if g is not None and not g.is_sparse and to_host(g).any():
             raise GradcheckError("backward not multiplied by grad_output")
 
 
@@ -265,11 +265,11 @@ def _check_undefined(func, inputs, diff):
     for missing in [range(count), *([k] for k in range(count) if count > 1)]:
         outs = [_Undefined.apply(o) if k in missing else o for k, o in enumerate(_differentiable(func(*inputs)))]
         try:
-            gs = grad(outs, diff, [tensor_from(np.zeros(o._sizes, o._stype), o) for o in outs], allow_unused=True)
+            gs = grad(outs, diff, [tensor_from(np.zeros(o._sizes, o._np_dtype), o) for o in outs], allow_unused=True)
         except RuntimeError as e:
             raise GradcheckError(f"Expected backward function to handle undefined output grads, but it raised: {e}") from e
         for g in gs:
-            if g is not None and not g.is_sparse and values(g).any():
+            if g is not None and not g.is_sparse and to_host(g).any():
                 raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are undefined or zero.")
 
 
@@ -326,7 +326,7 @@ def _check(func, inputs, diff, eps, atol, rtol, nondet_tol, check_undefined_grad
     if any(o.is_sparse for o in every):
         raise ValueError("Sparse output is not supported at gradcheck yet. Please call to_dense(masked_grad=...) on the output of fn for "
                          "gradcheck.")
-    at = [k for k, o in enumerate(every) if o._rg]
+    at = [k for k, o in enumerate(every) if o._requires_grad_]
     outs = [every[k] for k in at]
     if not outs:
         return _check_constant(func, inputs, diff, eps)
@@ -342,9 +342,9 @@ def _check(func, inputs, diff, eps, atol, rtol, nondet_tol, check_undefined_grad
 def _random_like(o, rs, strided):
     shape = (*o._sizes[:-1], 2 * o._sizes[-1]) if strided and o.ndim else o._sizes
     a = np.asarray(rs.uniform(-1, 1, shape))
-    if o._stype.kind == "c":
+    if o._np_dtype.kind == "c":
         a = a + 1j * rs.uniform(-1, 1, shape)
-    a = np.asarray(a).astype(o._stype)
+    a = np.asarray(a).astype(o._np_dtype)
     a = a[..., ::2] if shape != o._sizes else a
     return tensor_from(a, o).requires_grad_()
 
@@ -373,7 +373,7 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=
 
     def gradient(*args):
         # forward mode passes inputs without history
-        need = [t if t.requires_grad else t.requires_grad_() for t, x in zip(args[:n], inputs) if taken(t) and x.requires_grad]
+        need = [t if t.requires_grad else t.requires_grad_() for t, x in zip(args[:n], inputs) if is_tensor(t) and x.requires_grad]
         gs = grad(_differentiable(func(*args[:n])), need, args[n:], create_graph=True, allow_unused=True)
         return tuple(g for g in gs if g is not None)
 

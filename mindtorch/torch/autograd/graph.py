@@ -2,9 +2,9 @@
 import abc
 import contextlib
 
-from mindtorch.core import engine, nodes, tape
+from mindtorch.core import engine, autograd_graph, primitives
 from mindtorch.core.engine import GradientEdge
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "Node", "increment_version",
            "register_multi_grad_hook", "get_gradient_edge", "GradientEdge", "allow_mutation_on_saved_tensors"]
@@ -37,7 +37,7 @@ class Node(abc.ABC):
 
     @classmethod
     def __subclasshook__(cls, other):
-        return issubclass(other, nodes.Node) or NotImplemented if cls is Node else NotImplemented
+        return issubclass(other, autograd_graph.Node) or NotImplemented if cls is Node else NotImplemented
 
 
 class saved_tensors_hooks:
@@ -48,10 +48,10 @@ class saved_tensors_hooks:
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
     def __enter__(self):
-        nodes.push_saved_hooks(self.pack_hook, self.unpack_hook)
+        autograd_graph.push_saved_hooks(self.pack_hook, self.unpack_hook)
 
     def __exit__(self, *exc):
-        nodes.pop_saved_hooks()
+        autograd_graph.pop_saved_hooks()
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -65,7 +65,7 @@ class save_on_cpu(saved_tensors_hooks):
 def disable_saved_tensors_hooks(error_message):
     """Context manager in which saved_tensors_hooks raises RuntimeError(error_message). It raises
     this itself if hooks are active."""
-    here = nodes.hooks_here
+    here = autograd_graph.hooks_here
     if here.pairs:
         raise RuntimeError(error_message)
     old, here.refused = here.refused, error_message
@@ -77,18 +77,18 @@ def disable_saved_tensors_hooks(error_message):
 
 def get_gradient_edge(tensor):
     """Returns the edge that receives the gradient of `tensor`."""
-    if not tensor._rg:
+    if not tensor._requires_grad_:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    if tensor._gnode is None:
-        return GradientEdge(tape.AccumulateGrad.of(tensor), 0)
-    return GradientEdge(tensor._gnode, tensor._oi)
+    if tensor._grad_fn_ is None:
+        return GradientEdge(primitives.AccumulateGrad.of(tensor), 0)
+    return GradientEdge(tensor._grad_fn_, tensor._output_nr)
 
 
 def increment_version(tensor):
     """Increments the version counter of the tensor(s), for a write that autograd did not see."""
-    from mindtorch.core.tensor import bump
-    for t in ([tensor] if taken(tensor) else tensor):
-        bump(t)
+    from mindtorch.core.tensor import bump_version
+    for t in ([tensor] if is_tensor(tensor) else tensor):
+        bump_version(t)
 
 
 def register_multi_grad_hook(tensors, fn, *, mode="all"):
@@ -107,7 +107,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     def notes():
         # Stored on the backward pass, so that nested, concurrent and failed passes do not
         # interfere.
-        this = engine.current_pass()
+        this = engine.current_graph_task()
         if this.notes is None:
             this.notes = {}
         if key not in this.notes:

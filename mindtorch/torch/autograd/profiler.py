@@ -17,10 +17,10 @@ import os
 import threading
 import time
 
-from mindtorch.core import engine, nodes
+from mindtorch.core import engine, autograd_graph
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import taken
-from mindtorch.core.memory import owns_memory
+from mindtorch.core.tensor import is_tensor
+from mindtorch.core.storage_impl import owns_memory
 from mindtorch.torch import _function_protocol as _protocol
 
 __all__ = ["record_function", "profile", "EventList", "FunctionEvent", "FunctionEventAvg", "emit_nvtx", "emit_itt", "Kernel", "Interval",
@@ -238,7 +238,7 @@ class EventList(list):
 def _write_trace(path, events, extra=()):
     import gzip
     rows = [{"ph": "X", "cat": "user_annotation" if e.kind == "user" else "cpu_op", "name": e.name, "pid": os.getpid(), "tid": e.thread,
-             "ts": e.time_range.start, "dur": e.cpu_time_total, "args": {"Input Dims": e.input_shapes} if e.input_shapes else {}} for e in events]
+            "ts": e.time_range.start, "dur": e.cpu_time_total, "args": {"Input Dims": e.input_shapes} if e.input_shapes else {}} for e in events]
     with (gzip.open(path, "wt") if str(path).endswith(".gz") else open(path, "w")) as f:
         json.dump({"schemaVersion": 1, "traceEvents": rows + list(extra)}, f)
 
@@ -270,7 +270,7 @@ class Recorder:
 
 
 def _shapes_of(args):
-    return [list(a._sizes) if taken(a) else [list(x._sizes) for x in a if taken(x)] if isinstance(a, (list, tuple)) else []
+    return [list(a._sizes) if is_tensor(a) else [list(x._sizes) for x in a if is_tensor(x)] if isinstance(a, (list, tuple)) else []
             for a in args]
 
 
@@ -319,13 +319,13 @@ def _observed(func, original, args, kwargs):
     if _state.stack and _state.stack[-1].name == label:
         return original(*args, **kwargs)  # the function's inner call of the same name
     number = -1
-    if mode.on and label != "autograd::backward" and any([taken(a) and not a._inference for a in args]):
+    if mode.on and label != "autograd::backward" and any([is_tensor(a) and not a._inference for a in args]):
         # sequence number of the node that this call may create
-        number = next(copy.copy(nodes.sequence))
+        number = next(copy.copy(autograd_graph.sequence))
         _made_by[number] = threading.get_ident()
     with _event(label, "op", args, number) as e:
         r = original(*args, **kwargs)
-    if e is not None and taken(r):
+    if e is not None and is_tensor(r):
         e.cpu_memory_usage = e.self_cpu_memory_usage = r._nbytes if owns_memory(r) else 0
     return r
 

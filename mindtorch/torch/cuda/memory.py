@@ -8,10 +8,10 @@ import warnings
 from collections import OrderedDict
 
 from mindtorch.backend.mindspore import runtime
-from mindtorch.backend.mindspore.faults import in_bytes
-from mindtorch.core import device as _device, devices
-from mindtorch.core.memory import living
-from mindtorch.core.tensor import Held, Tensor
+from mindtorch.backend.mindspore.errors import in_bytes
+from mindtorch.core import device as _device, device_dispatch
+from mindtorch.core.storage_impl import living
+from mindtorch.core.tensor import SavedArray, Tensor
 from mindtorch.torch.cuda.streams import on_host, spot
 from mindtorch.torch._device_storage import home, nbytes
 
@@ -31,7 +31,7 @@ def _counted():
     found = {}
     for x in living():
         t = type(x)
-        if (t is Held or Tensor in t.__mro__) and x._h is not None:
+        if (t is SavedArray or Tensor in t.__mro__) and x._handle is not None:
             found[id(home(x))] = nbytes(x)
     total = sum(found.values())
     _Peak.seen = max(_Peak.seen, total)
@@ -143,7 +143,7 @@ def mem_get_info(device=None):
     return p.free_memory, p.total_memory
 
 
-@devices.alone
+@device_dispatch.device_lock
 def empty_cache():
     """Returns cached memory to the system (MindSpore's CPU target caches none)."""
     if _device.accelerator() and not on_host():
@@ -190,7 +190,7 @@ class _Properties:
         return f"_NPUDeviceProperties({', '.join(f'{k}={v!r}' for k, v in self.__dict__.items())})"
 
 
-@devices.alone
+@device_dispatch.device_lock
 def properties(index=0):
     """Returns the available properties of an accelerator."""
     if on_host():

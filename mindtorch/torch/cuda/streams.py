@@ -8,9 +8,9 @@ import contextlib
 import functools
 import time
 
-from mindtorch.backend.mindspore import faults, runtime
+from mindtorch.backend.mindspore import errors, runtime
 from mindtorch.backend.mindspore.private import executor
-from mindtorch.core import device as _device, devices
+from mindtorch.core import device as _device, device_dispatch
 
 __all__ = ["Stream", "Event", "StreamContext", "current_stream", "default_stream", "set_stream", "stream", "synchronize"]
 
@@ -42,7 +42,7 @@ def spot(device, name):
 
 def synchronize(device=None):
     """Waits until the accelerator has completed all submitted work."""
-    devices.wait(spot(device, "synchronize"))
+    device_dispatch.synchronize(spot(device, "synchronize"))
 
 
 def _reaching(f):
@@ -53,10 +53,10 @@ def _reaching(f):
     """
     @functools.wraps(f)
     def method(self, *args, **kwargs):
-        if self._own is not None and (device := devices.DEVICES[self.device.type]).lost:
+        if self._own is not None and (device := device_dispatch.DEVICES[self.device.type]).lost:
             raise device.gone()
         return f(self, *args, **kwargs)
-    return devices.alone(method)
+    return device_dispatch.device_lock(method)
 
 
 class Stream:
@@ -68,7 +68,7 @@ class Stream:
         self.priority = priority
         self._own = kwargs.get("_own") or (None if on_host() else runtime.ms.runtime.Stream(priority=priority))
         if self._own is not None:
-            devices.DEVICES[self.device.type].streams.add(self._own)
+            device_dispatch.DEVICES[self.device.type].streams.add(self._own)
         else:
             Stream._made += 1
             self._id = kwargs.get("stream_id", Stream._made)
@@ -101,7 +101,7 @@ class Stream:
     def synchronize(self):
         """Waits until all work is completed."""
         if self._own is not None:
-            faults.finish(self._own)
+            errors.finish(self._own)
         else:
             executor.sync()
 

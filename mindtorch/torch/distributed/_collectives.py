@@ -3,7 +3,7 @@ import contextlib
 
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.comm.store import seconds
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.distributed._process_group import (ProcessGroup, get_group_rank, is_member, of, warn_outside, world)
 from mindtorch.torch.distributed._reduce_op import ReduceOp
 from mindtorch.torch.distributed._work import Work
@@ -13,7 +13,7 @@ SUM = ReduceOp.SUM
 
 # ---------------------------------------------------------------- checks
 def _check_tensor(t, name):
-    if not taken(t):
+    if not is_tensor(t):
         raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n             "
                         f"but got {type(t)} instead.")
     if t.is_sparse:
@@ -22,7 +22,7 @@ def _check_tensor(t, name):
 
 
 def _check_list(ts, name):
-    if not isinstance(ts, (list, tuple)) or not all(taken(t) for t in ts):
+    if not isinstance(ts, (list, tuple)) or not all(is_tensor(t) for t in ts):
         raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n             "
                         f"but got {type(ts)} with elements of type {[type(t) for t in ts] if isinstance(ts, (list, tuple)) else ''}.")
     for t in ts:
@@ -51,7 +51,7 @@ def _check_op(op, t, name):
         raise TypeError(f"{name}(): op must be a torch.distributed.ReduceOp, not {op!r}")
     if op is ReduceOp.PREMUL_SUM:
         raise ValueError(f"{name}: ReduceOp.PREMUL_SUM needs its factor: torch.distributed._make_nccl_premul_sum(factor)")
-    comm_reduce.check(op.name, t._stype, str(t.dtype), name)
+    comm_reduce.check(op.name, t._np_dtype, str(t.dtype), name)
 
 
 def _root(pg, rank, group_rank, name):
@@ -90,7 +90,7 @@ def all_reduce(tensor, op=SUM, group=None, async_op=False):
 
 def all_reduce_coalesced(tensors, op=SUM, group=None, async_op=False):
     """Runs all_reduce on several tensors of one dtype at once."""
-    tensors = [tensors] if taken(tensors) else tensors
+    tensors = [tensors] if is_tensor(tensors) else tensors
     _check_list(tensors, "tensor")
     _same_dtype(tensors)
     if not is_member(group):

@@ -8,10 +8,10 @@ import numpy as np
 
 from mindtorch.backend.comm import mindspore as comm_native
 from mindtorch.backend.comm.errors import DistBackendError
-from mindtorch.core import devices
-from mindtorch.core.alias import offset_of
-from mindtorch.core.tensor import wrap
-from mindtorch.core.memory import host_memory
+from mindtorch.core import device_dispatch
+from mindtorch.core.inplace import offset_of
+from mindtorch.core.tensor import wrap_array
+from mindtorch.core.storage_impl import host_memory
 from mindtorch.torch.distributed._engine_sockets import SocketEngine
 from mindtorch.torch.distributed._work import Work
 
@@ -31,12 +31,12 @@ class NativeEngine(SocketEngine):
     def _ours(self, t, op=None):
         """True if MindSpore's communication can transfer this tensor (and do this reduction).
         Otherwise it is transferred via the host."""
-        if (t._h is None) != self.native.on_cpu:
+        if (t._handle is None) != self.native.on_cpu:
             return False
         if self.native.carries(t, op):
             return True
-        if t._h is not None:
-            devices.goes_to_host(f"collective {op}" if op else "collective", [t], t._dev)
+        if t._handle is not None:
+            device_dispatch.cpu_fallback(f"collective {op}" if op else "collective", [t], t._device)
         return False
 
     def _do(self, name, tensors, async_op, fn):
@@ -44,7 +44,7 @@ class NativeEngine(SocketEngine):
 
         def launch():
             group.alive()
-            with devices.ALONE:
+            with device_dispatch.DEVICE_LOCK:
                 fn()
 
         def run(*steps):
@@ -126,16 +126,16 @@ class NativeEngine(SocketEngine):
             return super().all_to_all_single(out, t, out_rows, in_rows, async_op)
 
         def run():
-            if t._h is not None and t._h.is_contiguous() and out._h.is_contiguous():
+            if t._handle is not None and t._handle.is_contiguous() and out._handle.is_contiguous():
                 self.native.all_to_all_single(out, t, out_rows, in_rows)
                 return
-            if t._h is not None:
+            if t._handle is not None:
                 ins, outs = [_rows(x, n) for x, n in ((t, in_rows), (out, out_rows))]
                 self.native.all_to_all(outs, ins)
                 return
             source = np.array(host_memory(t))
-            ins = [wrap(np.ascontiguousarray(p)) for p in np.split(source, np.cumsum(in_rows)[:-1])]
-            outs = [wrap(np.empty((r, *out._sizes[1:]), out._stype)) for r in out_rows]
+            ins = [wrap_array(np.ascontiguousarray(p)) for p in np.split(source, np.cumsum(in_rows)[:-1])]
+            outs = [wrap_array(np.empty((r, *out._sizes[1:]), out._np_dtype)) for r in out_rows]
             self.native.all_to_all(outs, ins)
             host_memory(out)[...] = np.concatenate([host_memory(o) for o in outs]) if outs else host_memory(out)
         return self._do("all_to_all_single", [out], async_op, run)
@@ -158,7 +158,7 @@ class NativeEngine(SocketEngine):
     def batch(self, steps):
         """Starts [(True to send, tensor, rank in the group, tag)] together: sends between two ranks
         do not wait for their receives."""
-        if self.native.on_cpu or any(tag for *_, tag in steps) or not all([t._h is not None and self.native.carries(t) for _, t, _, _ in steps]):
+        if self.native.on_cpu or any(tag for *_, tag in steps) or not all([t._handle is not None and self.native.carries(t) for _, t, _, _ in steps]):
             return super().batch(steps)
         work = self._do("batch_isend_irecv", [t for _, t, _, _ in steps], True, lambda: self.native.batch([step[:3] for step in steps]))
         return [work]
@@ -210,10 +210,10 @@ def _reason(text):
 
 def _rows(t, counts):
     """Splits a device's tensor along dimension 0 into views on its memory."""
-    a = t._a
+    a = t._array
     at, parts = offset_of(a), []
     for n in counts:
-        parts.append(devices.lying(t, (n, *t._sizes[1:]), a.strides, at))
+        parts.append(device_dispatch.strided_view(t, (n, *t._sizes[1:]), a.strides, at))
         at += n * a.strides[0]
     return parts
 

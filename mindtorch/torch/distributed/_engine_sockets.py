@@ -4,10 +4,10 @@ import numpy as np
 
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.comm.group import SocketGroup, raw
-from mindtorch.core import devices
-from mindtorch.core.memory import host_memory
-from mindtorch.core.tensor import wrap
-from mindtorch.core.values import values
+from mindtorch.core import device_dispatch
+from mindtorch.core.storage_impl import host_memory
+from mindtorch.core.tensor import wrap_array
+from mindtorch.core.sync import to_host
 from mindtorch.torch.distributed._reduce_op import PremulSum
 from mindtorch.torch.distributed._work import Work
 
@@ -20,9 +20,9 @@ class _Flat:
 
     def __init__(self, t, read=True):
         self.of = None
-        if t._h is not None:
+        if t._handle is not None:
             self.of, self.home = t, None
-            self.a = np.array(values(t)).reshape(-1) if read else np.empty(t._numel, t._stype)
+            self.a = np.array(to_host(t)).reshape(-1) if read else np.empty(t._numel, t._np_dtype)
             return
         home = host_memory(t)
         if home.flags.c_contiguous:
@@ -34,7 +34,7 @@ class _Flat:
     def back(self):
         """Writes a copy back to the tensor's memory."""
         if self.of is not None:
-            devices.write(self.of, wrap(self.a.reshape(self.of._sizes)))
+            device_dispatch.write(self.of, wrap_array(self.a.reshape(self.of._sizes)))
         elif self.home is not None:
             self.home[...] = self.a.reshape(self.home.shape)
 
@@ -71,7 +71,7 @@ class SocketEngine:
         return work
 
     def _begin(self, name, op, t, root=-1, total=0, timeout=None):
-        return self.group.begin(name, 255 if op is None else _red(op), 255 if t is None else comm_reduce.dtype_index(t._stype), root, total,
+        return self.group.begin(name, 255 if op is None else _red(op), 255 if t is None else comm_reduce.dtype_index(t._np_dtype), root, total,
                                 timeout)
 
     def all_reduce(self, tensors, op, async_op):
@@ -94,7 +94,7 @@ class SocketEngine:
     @staticmethod
     def _premultiply(a, op):
         if isinstance(op, PremulSum):
-            comm_reduce.scale(a, values(op.factor).item() if hasattr(op.factor, "_a") else op.factor)
+            comm_reduce.scale(a, to_host(op.factor).item() if hasattr(op.factor, "_array") else op.factor)
 
     def broadcast(self, t, src, async_op):
         call = self._begin("broadcast", None, t, src, t._nbytes)

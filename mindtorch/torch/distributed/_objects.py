@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 
 from mindtorch.backend.comm.errors import DistBackendError
-from mindtorch.core.tensor import wrap
-from mindtorch.core.memory import host_memory
+from mindtorch.core.tensor import wrap_array
+from mindtorch.core.storage_impl import host_memory
 from mindtorch.torch.distributed import _collectives as c
 from mindtorch.torch.distributed._process_group import is_member, of, warn_outside
 
@@ -33,14 +33,14 @@ def _checked(sizes, whose="the object of rank {}"):
 
 def _sizes(pg, n):
     sizes = np.zeros(pg.size(), np.int64)
-    c.all_gather_into_tensor(wrap(sizes), wrap(np.array([n], np.int64)), pg)
+    c.all_gather_into_tensor(wrap_array(sizes), wrap_array(np.array([n], np.int64)), pg)
     return _checked(sizes)
 
 
 def _padded(raw, n):
     a = np.zeros(n, np.uint8)
     a[:len(raw)] = raw
-    return wrap(a)
+    return wrap_array(a)
 
 
 def all_gather_object(object_list, obj, group=None):
@@ -52,7 +52,7 @@ def all_gather_object(object_list, obj, group=None):
     sizes = _sizes(pg, len(raw))
     longest = int(sizes.max())
     rows = np.zeros((pg.size(), longest), np.uint8)
-    c.all_gather_into_tensor(wrap(rows), _padded(raw, longest), pg)
+    c.all_gather_into_tensor(wrap_array(rows), _padded(raw, longest), pg)
     for i, n in enumerate(sizes):
         object_list[i] = _load(rows[i, :n])
     return None
@@ -72,7 +72,7 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
     raw = _dump(obj)
     sizes = _sizes(pg, len(raw))
     longest = int(sizes.max())
-    rows = [wrap(np.zeros(longest, np.uint8)) for _ in sizes] if mine else None
+    rows = [wrap_array(np.zeros(longest, np.uint8)) for _ in sizes] if mine else None
     c.gather(_padded(raw, longest), rows, group=pg, group_dst=root)
     if mine:
         for i, n in enumerate(sizes):
@@ -89,10 +89,10 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
     mine = pg.rank() == root
     raws = [_dump(o) for o in object_list] if mine else []
     sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(len(object_list), np.int64)
-    c.broadcast(wrap(sizes), group=pg, group_src=root)
+    c.broadcast(wrap_array(sizes), group=pg, group_src=root)
     _checked(sizes, f"object {{}} of rank {root}")
     whole = np.concatenate(raws) if mine and raws else np.zeros(int(sizes.sum()), np.uint8)
-    c.broadcast(wrap(whole), group=pg, group_src=root)
+    c.broadcast(wrap_array(whole), group=pg, group_src=root)
     if not mine:
         _fill(object_list, whole, sizes)
     return None
@@ -119,11 +119,11 @@ def scatter_object_list(scatter_object_output_list, scatter_object_input_list=No
         raise ValueError("Argument ``scatter_object_input_list`` must hold one object for each rank on the source rank.")
     raws = [_dump(o) for o in scatter_object_input_list] if mine else []
     sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(pg.size(), np.int64)
-    c.broadcast(wrap(sizes), group=pg, group_src=root)
+    c.broadcast(wrap_array(sizes), group=pg, group_src=root)
     _checked(sizes, f"object {{}} of rank {root}")
     longest = int(sizes.max())
     out = np.zeros(longest, np.uint8)
-    c.scatter(wrap(out), [_padded(r, longest) for r in raws] if mine else None, group=pg, group_src=root)
+    c.scatter(wrap_array(out), [_padded(r, longest) for r in raws] if mine else None, group=pg, group_src=root)
     scatter_object_output_list[0] = _load(out[:sizes[pg.rank()]])
     return None
 
@@ -135,8 +135,8 @@ def send_object_list(object_list, dst=None, group=None, device=None, group_dst=N
     pg = of(group)
     peer = c._peer(pg, dst, group_dst, "dst")
     raws = [_dump(o) for o in object_list]
-    c.send(wrap(np.array([len(r) for r in raws], np.int64)), group=pg, group_dst=peer)
-    c.send(wrap(np.concatenate(raws) if raws else np.zeros(0, np.uint8)), group=pg, group_dst=peer)
+    c.send(wrap_array(np.array([len(r) for r in raws], np.int64)), group=pg, group_dst=peer)
+    c.send(wrap_array(np.concatenate(raws) if raws else np.zeros(0, np.uint8)), group=pg, group_dst=peer)
     return None
 
 
@@ -148,10 +148,10 @@ def recv_object_list(object_list, src=None, group=None, device=None, group_src=N
         return -1
     pg = of(group)
     peer = None if src is None and group_src is None else c._peer(pg, src, group_src, "src")
-    sizes = wrap(np.zeros(len(object_list), np.int64))
+    sizes = wrap_array(np.zeros(len(object_list), np.int64))
     source = c.recv(sizes, group=pg, **({} if peer is None else {"group_src": peer}))
     _checked(host_memory(sizes), f"object {{}} of rank {source}")
     whole = np.zeros(int(host_memory(sizes).sum()), np.uint8)
-    c.recv(wrap(whole), source, group=pg)
+    c.recv(wrap_array(whole), source, group=pg)
     _fill(object_list, whole, host_memory(sizes))
     return source

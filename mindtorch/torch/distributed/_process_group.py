@@ -8,7 +8,7 @@ import warnings
 from mindtorch.backend.cpython import at_exit, not_at_exit
 from mindtorch.backend.comm import mindspore as comm_native
 from mindtorch.backend.mindspore import runtime
-from mindtorch.backend.comm.link import Fabric
+from mindtorch.backend.comm.transport import Transport
 from mindtorch.backend.comm.store import PrefixStore, seconds
 from mindtorch.backend.comm.tcpstore import TCPStore
 from mindtorch.core import device as _device
@@ -361,7 +361,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     previous = inner.timeout
     inner.set_timeout(timeout)
     try:
-        world.fabric = Fabric(inner, "address", rank, world_size, seconds(timeout), host)
+        world.fabric = Transport(inner, "address", rank, world_size, seconds(timeout), host)
         if _over_mindspore() or name == "mccl":
             # With mccl on the CPU, MindSpore's communication is initialized for code that calls it
             # directly.

@@ -4,8 +4,8 @@ import threading
 
 import numpy as np
 
-from mindtorch.core.tensor import wrap, taken
-from mindtorch.core.values import values
+from mindtorch.core.tensor import wrap_array, is_tensor
+from mindtorch.core.sync import to_host
 from mindtorch.torch.distributed import _process_group as groups
 
 __all__ = ["init_device_mesh", "DeviceMesh"]
@@ -37,7 +37,7 @@ class DeviceMesh:
 
     def __init__(self, device_type, mesh=None, *, mesh_dim_names=None, backend_override=None, _init_backend=True, _rank=None):
         self.device_type = device_type
-        self._mesh = np.array(values(mesh) if taken(mesh) else mesh, np.int64)
+        self._mesh = np.array(to_host(mesh) if is_tensor(mesh) else mesh, np.int64)
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         self._root, self._flat = None, {}
         if not groups.is_initialized() and _init_backend:
@@ -71,7 +71,7 @@ class DeviceMesh:
     @property
     def mesh(self):
         """The ranks as a tensor."""
-        return wrap(self._mesh.copy())
+        return wrap_array(self._mesh.copy())
 
     @property
     def ndim(self):
@@ -190,7 +190,7 @@ class DeviceMesh:
         """Creates a mesh from existing groups."""
         if isinstance(group, groups.ProcessGroup):
             ranks = np.array(group.ranks)
-            if mesh is not None and not np.array_equal(np.array(values(mesh) if taken(mesh) else mesh).ravel(), ranks):
+            if mesh is not None and not np.array_equal(np.array(to_host(mesh) if is_tensor(mesh) else mesh).ravel(), ranks):
                 raise ValueError(f"Invalid mesh {mesh} for ProcessGroup with ranks {ranks.tolist()}")
             made = DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names, _init_backend=False)
             made._groups = [group]

@@ -8,7 +8,7 @@ from mindtorch.backend.comm.errors import (DistBackendError, DistError, DistNetw
 from mindtorch.backend.comm.store import FileStore, HashStore, PrefixStore, Store  # noqa: F401
 from mindtorch.backend.comm.tcpstore import TCPStore  # noqa: F401
 from mindtorch.core import device as _device
-from mindtorch.core.values import values
+from mindtorch.core.sync import to_host
 from mindtorch.torch.distributed import _collectives, _objects
 from mindtorch.torch.distributed import _process_group as _groups
 from mindtorch.torch.distributed._collectives import (P2POp, _all_gather_base, _coalescing_manager, _CoalescingManager,  # noqa: F401
@@ -194,15 +194,15 @@ def _store_based_barrier(rank, store, group_name, rendezvous_count, timeout=defa
 
 
 def _object_to_tensor(obj, device=None, group=None):
-    from mindtorch.core.tensor import wrap
+    from mindtorch.core.tensor import wrap_array
     import numpy as np
 
     raw = _objects._dump(obj)
-    return wrap(raw), wrap(np.array([len(raw)], np.int64))
+    return wrap_array(raw), wrap_array(np.array([len(raw)], np.int64))
 
 
 def _tensor_to_object(tensor, tensor_size, group=None):
-    return _objects._load(values(tensor)[:int(tensor_size)])
+    return _objects._load(to_host(tensor)[:int(tensor_size)])
 
 
 def shrink_group(ranks_to_exclude, group=None, shrink_flags=0, pg_options=None):

@@ -3,7 +3,7 @@
 `biject_to(c)` is a bijection. `transform_to(c)` need not be one, and may be cheaper to optimise
 through.
 """
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.distributions import constraints, transforms
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
@@ -75,7 +75,7 @@ def _below(constraint):
 @_both(constraints.half_open_interval, constraints.interval)
 def _between(constraint):
     low, high = constraint.lower_bound, constraint.upper_bound
-    if not taken(low) and not taken(high) and low == 0 and high == 1:
+    if not is_tensor(low) and not is_tensor(high) and low == 0 and high == 1:
         return transforms.SigmoidTransform()
     return transforms.ComposeTransform([transforms.SigmoidTransform(), transforms.AffineTransform(low, high - low)])
 

@@ -2,7 +2,7 @@
 import warnings
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size, taken
+from mindtorch.core.tensor import Size, is_tensor
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.utils import lazy_property
 
@@ -165,7 +165,7 @@ class Distribution:
         return Size(sample_shape + self._batch_shape + self._event_shape)
 
     def _validate_sample(self, value):
-        if not taken(value):
+        if not is_tensor(value):
             raise ValueError("The value argument to log_prob must be a Tensor")
         first = value.dim() - len(self._event_shape)
         if value.shape[first:] != self._event_shape:

@@ -6,7 +6,7 @@ import operator
 import weakref
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size, taken
+from mindtorch.core.tensor import Size, is_tensor
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.utils import (_sum_rightmost, broadcast_all, lazy_property, tril_matrix_to_vec,
                                                  vec_to_tril_matrix)
@@ -512,14 +512,14 @@ class AffineTransform(Transform):
             return False
 
         def same(a, b):
-            return a == b if not taken(a) and not taken(b) else bool((a == b).all())
+            return a == b if not is_tensor(a) and not is_tensor(b) else bool((a == b).all())
         return same(self.loc, other.loc) and same(self.scale, other.scale)
 
     __hash__ = object.__hash__
 
     @property
     def sign(self):
-        if taken(self.scale):
+        if is_tensor(self.scale):
             return self.scale.sign()
         return 1 if float(self.scale) > 0 else -1 if float(self.scale) < 0 else 0
 
@@ -531,7 +531,7 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x, y):
         shape = x.shape
-        if taken(self.scale):
+        if is_tensor(self.scale):
             r = torch.abs(self.scale).log()
         else:
             r = torch.full_like(x, math.log(abs(self.scale)))

@@ -4,7 +4,7 @@ from functools import update_wrapper
 from numbers import Number
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.tensor import Tensor, is_tensor
 
 __all__ = ["broadcast_all", "logits_to_probs", "clamp_probs", "probs_to_logits", "lazy_property", "tril_matrix_to_vec",
            "vec_to_tril_matrix"]
@@ -17,9 +17,9 @@ def broadcast_all(*values):
     first tensor, or the default dtype."""
     if not all(isinstance(v, (Tensor, Number)) for v in values):
         raise ValueError("Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__.")
-    first = next((v for v in values if taken(v)), None)
+    first = next((v for v in values if is_tensor(v)), None)
     dtype, device = (torch.get_default_dtype(), None) if first is None else (first.dtype, first.device)
-    return torch.broadcast_tensors(*[v if taken(v) else torch.tensor(v, dtype=dtype, device=device) for v in values])
+    return torch.broadcast_tensors(*[v if is_tensor(v) else torch.tensor(v, dtype=dtype, device=device) for v in values])
 
 
 def _standard_normal(shape, dtype, device):

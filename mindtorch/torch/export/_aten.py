@@ -6,7 +6,7 @@ overloads itself. The overload is therefore only a name, derived from the argume
 with several overloads. A call without an aten name keeps the function that was called.
 """
 from mindtorch.backend.graph import Sym, Value, signature
-from mindtorch.core.dispatch import ENTRIES
+from mindtorch.core.dispatch import DISPATCH_ENTRIES
 from mindtorch.torch import _aten_losses
 from mindtorch.torch._ops import find_packet
 from mindtorch.torch.fx._recorded import spelled as literally
@@ -164,8 +164,8 @@ def _aten(call):
     space, _, short = name.rpartition(".")
     if name == "Tensor.T.__get__":
         return "call_function", find_packet("aten", "numpy_T").default, args, {}
-    body = getattr(ENTRIES.get(call.func), "op", None)
-    body = ENTRIES[call.func].run if body is None and call.func in ENTRIES else getattr(body, "body", None)
+    body = getattr(DISPATCH_ENTRIES.get(call.func), "op", None)
+    body = DISPATCH_ENTRIES[call.func].run if body is None and call.func in DISPATCH_ENTRIES else getattr(body, "body", None)
     if body is None or kwargs.get("out") is not None:
         return None
     if name in _FORMS:

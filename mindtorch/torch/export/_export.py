@@ -8,7 +8,7 @@ import operator
 from mindtorch.backend.graph import Value
 from mindtorch.core.grad_mode import is_grad_enabled, mode, no_grad
 from mindtorch.core import autocast
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.export import _aten
 from mindtorch.torch.export._record import record, resized, tensors_in, undone
@@ -39,14 +39,14 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
     kwargs = dict(kwargs or {})
     leaves, in_spec = pytree.tree_flatten((args, kwargs))
     for x in leaves:
-        if not taken(x) and not isinstance(x, _CONSTANTS) and not _is_setting(x):
+        if not is_tensor(x) and not isinstance(x, _CONSTANTS) and not _is_setting(x):
             raise UserError(f"Unsupported input type {type(x)}. Export only supports pytree containers of basic types (Tensor, int, float, ...) as input. "
                             "To register a custom dataclass, use torch.export.register_dataclass. To register a custom container type, use "
                             "torch.utils._pytree.register_pytree_node.")
     # The same tensor passed twice counts as two inputs.
     given, seen = [], set()
     for x in leaves:
-        if taken(x):
+        if is_tensor(x):
             if id(x) in seen:
                 x = x.detach().requires_grad_(x.requires_grad) if x.is_floating_point() else x.detach()
             seen.add(id(x))
@@ -54,7 +54,7 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
     a, k = pytree.tree_unflatten(given, in_spec)
     arguments = named_arguments(mod.forward, a, k)
     paths = _paths(arguments, given, _rest(mod.forward))
-    inputs = [x for x in given if taken(x)]
+    inputs = [x for x in given if is_tensor(x)]
     wanted = free_sizes(arguments, dynamic_shapes, {id(t): i for i, t in enumerate(inputs)})
     parameters = dict(mod.named_parameters(remove_duplicate=False))
     buffers = dict(mod.named_buffers(remove_duplicate=False))
@@ -64,7 +64,7 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
 
     def call(tensors):
         it = iter(tensors)
-        a, k = pytree.tree_unflatten([next(it) if taken(x) else x for x in given], in_spec)
+        a, k = pytree.tree_unflatten([next(it) if is_tensor(x) else x for x in given], in_spec)
         flat, specs["out"] = pytree.tree_flatten(mod(*a, **k))
         return flat
     state = {id(t): t for t in (*parameters.values(), *buffers.values(), *inputs)}.values()
@@ -111,7 +111,7 @@ def _paths(arguments, leaves, rest_name):
     found = {}
 
     def walk(x, name, path):
-        if not taken(x):
+        if not is_tensor(x):
             if isinstance(x, dict):
                 for k, v in x.items():
                     walk(v, f"{name}_{k}", f"{path}[{k!r}]")
@@ -126,13 +126,13 @@ def _paths(arguments, leaves, rest_name):
         for k, i in v.items() if n == rest_name else [(n, v)]:
             walk(i, k, k)
     for x, name, path in flat:
-        if taken(x):
+        if is_tensor(x):
             found[id(x)] = name, path
-    rest = [(n, p) for x, n, p in flat if not taken(x)]
-    if sum(not taken(x) for x in leaves) != len(rest):
+    rest = [(n, p) for x, n, p in flat if not is_tensor(x)]
+    if sum(not is_tensor(x) for x in leaves) != len(rest):
         rest = [(f"arg_{i}", f"arg_{i}") for i in range(len(leaves))]
     rest = iter(rest)
-    return [found.get(id(x), (f"arg_{i}", f"arg_{i}")) if taken(x) else next(rest) for i, x in enumerate(leaves)]
+    return [found.get(id(x), (f"arg_{i}", f"arg_{i}")) if is_tensor(x) else next(rest) for i, x in enumerate(leaves)]
 
 
 def _attributes(mod):
@@ -140,7 +140,7 @@ def _attributes(mod):
     found = {}
     for path, m in mod.named_modules():
         for k, v in vars(m).items():
-            if taken(v) and k[:1] != "_":
+            if is_tensor(v) and k[:1] != "_":
                 found.setdefault(id(v), f"{path}.{k}" if path else k)
     return found
 
@@ -219,7 +219,7 @@ class _Build:
                 # as in PyTorch, an argument may be named like a builtin, such as `input`
                 node.name = name
             node.target = node.name
-            if taken(x):
+            if is_tensor(x):
                 v = next(values)
                 w.nodes[v] = node
                 _note_tensor(node, x)
@@ -332,7 +332,7 @@ def _culprits(program, calls, inputs):
 
 def _nested(tensors, given, in_spec):
     it = iter(tensors)
-    return pytree.tree_unflatten([next(it) if taken(x) else x for x in given], in_spec)
+    return pytree.tree_unflatten([next(it) if is_tensor(x) else x for x in given], in_spec)
 
 
 def _equal(a, b):

@@ -14,9 +14,9 @@ import numpy as np
 
 from mindtorch.backend.graph import dtype_name
 from mindtorch.core import device as _device, dtypes
-from mindtorch.core.dispatch import ENTRIES
-from mindtorch.core.tape import PRIMITIVES
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.dispatch import DISPATCH_ENTRIES
+from mindtorch.core.primitives import PRIMITIVES
+from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.torch import _C, _ops
 from mindtorch.torch.amp import autocast_mode
 from mindtorch.torch.export.dynamic_shapes import Range
@@ -112,7 +112,7 @@ def _target(node):
     if PRIMITIVES.get(getattr(f, "__name__", None)) is f:
         return {"primitive": f.__name__}
     name = qualified_name(f)
-    if ENTRIES.get(f) is None or not name.startswith("torch."):
+    if DISPATCH_ENTRIES.get(f) is None or not name.startswith("torch."):
         raise NotImplementedError(f"torch.export.save: the program calls {name}, which is not an operator (register it with torch.library.custom_op)")
     return {"function": name}
 
@@ -121,7 +121,7 @@ def _called(op, target, args):
     """Returns the function for a name in a file. RuntimeError for anything that a recording cannot
     contain."""
     if op == "call_method":
-        if target.startswith("_") and not target.startswith("__") or ENTRIES.get(getattr(Tensor, target, None)) is None:
+        if target.startswith("_") and not target.startswith("__") or DISPATCH_ENTRIES.get(getattr(Tensor, target, None)) is None:
             raise RuntimeError(f"torch.export.load: the file calls a method {target!r} that is not an operator")
         return target
     if op != "call_function":
@@ -141,7 +141,7 @@ def _called(op, target, args):
         found = torch
         for part in name.split(".")[1:]:
             found = getattr(found, part, None)
-        found = found if ENTRIES.get(found) is not None else None
+        found = found if DISPATCH_ENTRIES.get(found) is not None else None
     if found is None:
         raise RuntimeError(f"torch.export.load: the file calls {name!r}, which is not an operator here (custom operators have to be registered first)")
     return found
@@ -170,9 +170,9 @@ def save(ep, f, extra_files=None):
         "in_spec": pytree.treespec_dumps(call.in_spec), "out_spec": pytree.treespec_dumps(call.out_spec), "arguments": first.forward_arg_names,
         "ranges": {k: [r.lower, r.upper] for k, r in ep.range_constraints.items()},
         "checks": [[path, _encoded(w)] for path, w in ep._checks], "modules": [e.fqn for e in ep.module_call_graph[1:]],
-        "example": [pytree.treespec_dumps(spec), [{"tensor": i} if taken(x) else {"value": _encoded(x)} for i, x in enumerate(leaves)]],
+        "example": [pytree.treespec_dumps(spec), [{"tensor": i} if is_tensor(x) else {"value": _encoded(x)} for i, x in enumerate(leaves)]],
     }
-    tensors = {"state": dict(ep.state_dict), "constants": dict(ep.constants), "example": {str(i): x.detach() for i, x in enumerate(leaves) if taken(x)}}
+    tensors = {"state": dict(ep.state_dict), "constants": dict(ep.constants), "example": {str(i): x.detach() for i, x in enumerate(leaves) if is_tensor(x)}}
     blob = io.BytesIO()
     serialization.save(tensors, blob)
     with zipfile.ZipFile(f if hasattr(f, "write") else os.fspath(f), "w") as z:

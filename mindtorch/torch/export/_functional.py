@@ -7,7 +7,7 @@ import operator
 import numpy as np
 
 from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.export.exported_program import ExportedProgram, _functional as _made_functional, writes
 from mindtorch.torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind, OutputSpec, TensorArgument
@@ -43,7 +43,7 @@ def _inputs(ep):
     for s in ep.graph_signature.input_specs:
         if s.kind is InputKind.USER_INPUT:
             x = next(leaves)
-            found.append(x.detach().clone() if taken(x) else x)
+            found.append(x.detach().clone() if is_tensor(x) else x)
         else:
             found.append((ep.constants[s.target] if s.target in ep.constants else ep.state_dict[s.target]).detach().clone())
     return found
@@ -76,7 +76,7 @@ def functional(ep):
         run.run(*given)
     nodes = list(ep.graph.nodes)
     order = {n: i for i, n in enumerate(nodes)}
-    tensor = {n: t for n, t in run.seen.items() if taken(t)}
+    tensor = {n: t for n, t in run.seen.items() if is_tensor(t)}
     last = {n: max([order[u] for u in n.users], default=-1) for n in nodes}
     graph, env, placeholders = Graph(), {}, []
 
@@ -93,7 +93,7 @@ def functional(ep):
         for m, other in tensor.items():
             if other is t or order[m] > order[writer]:
                 continue
-            if np.may_share_memory(other._a, t._a) and (last[m] > order[writer] or m.op == "placeholder"):
+            if np.may_share_memory(other._array, t._array) and (last[m] > order[writer] or m.op == "placeholder"):
                 _refuse(writer, f"it modifies memory that {m} views and that is used afterwards")
     for n in nodes:
         if n.op == "output":
@@ -156,7 +156,7 @@ def _compare(ep, made, given):
             value = results.pop(0)
             i = next(i for i, q in enumerate(p.graph_signature.input_specs) if (q.arg.name if s.kind is OutputKind.USER_INPUT_MUTATION else q.target) == s.target)
             tensors[i] = value
-        found.append([x for x in (*results, *tensors) if taken(x)])
+        found.append([x for x in (*results, *tensors) if is_tensor(x)])
     for a, b in zip(*found, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype or not bool(((a == b) | (a != a) & (b != b)).all()):
             raise NotImplementedError("ExportedProgram.run_decompositions({}): the functional form does not reproduce the program's results (for example "

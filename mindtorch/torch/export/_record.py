@@ -7,7 +7,7 @@ import numpy as np
 from mindtorch.backend.graph import Node, leaves
 from mindtorch.core import rng
 from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import Tensor, taken, wrap
+from mindtorch.core.tensor import Tensor, is_tensor, wrap_array
 from mindtorch.core.tracing import AsRan, active, trace
 from mindtorch.torch._dynamo._capture import _has_mask, _size_from_values
 from mindtorch.torch._dynamo.exc import Unsupported, UserError
@@ -189,14 +189,14 @@ def resized(inputs, places, size):
     out = list(inputs)
     for j, axis in places:
         t = out[j]
-        index = wrap(np.arange(size) % max(t.shape[axis], 1))
+        index = wrap_array(np.arange(size) % max(t.shape[axis], 1))
         with no_grad():
-            r = t.detach().index_select(axis, index if t._h is None else index.to(t.device))
+            r = t.detach().index_select(axis, index if t._handle is None else index.to(t.device))
         out[j] = r.requires_grad_(t.requires_grad) if r.is_floating_point() else r
     return out
 
 
 def tensors_in(x):
     """Returns the tensors in nested values."""
-    return [t for t in leaves(x) if taken(t)]
+    return [t for t in leaves(x) if is_tensor(t)]
 

@@ -1,7 +1,7 @@
 """torch.export.dynamic_shapes: names of dynamic dimensions of an exported program."""
 import inspect
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._dynamo.exc import UserError
 from mindtorch.torch._refusing import refuse
 
@@ -108,7 +108,7 @@ def free_sizes(given, shapes, order):
     def walk(x, spec, path):
         if spec is None:
             return
-        if taken(x):
+        if is_tensor(x):
             if isinstance(spec, dict):
                 axes = spec.items()
             elif isinstance(spec, (tuple, list)):

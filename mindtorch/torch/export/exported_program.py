@@ -3,7 +3,7 @@ import copy
 import dataclasses
 from typing import Any
 
-from mindtorch.core.tensor import Parameter, taken
+from mindtorch.core.tensor import Parameter, is_tensor
 from mindtorch.torch.export.graph_signature import InputKind, OutputKind
 from mindtorch.torch.fx.graph import CodeGen, Graph
 from mindtorch.torch.fx.graph_module import GraphModule, _assign_attr
@@ -102,7 +102,7 @@ def check(flat, checks):
     known = {}
     for x, (path, wanted) in zip(flat, checks):
         if isinstance(wanted, list):
-            if not taken(x):
+            if not is_tensor(x):
                 raise AssertionError(f"Guard failed: {path} is a tensor (got {type(x).__name__})")
             if x.ndim != len(wanted):
                 raise AssertionError(f"Guard failed: {path}.ndim == {len(wanted)}")
@@ -299,7 +299,7 @@ _functional: list = []
 
 def _put(root, name, value, persistent):
     """Registers a parameter or buffer under a dotted name."""
-    if taken(value, Parameter):
+    if is_tensor(value, Parameter):
         _assign_attr(value, root, name)
         return
     *path, last = name.split(".")

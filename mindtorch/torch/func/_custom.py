@@ -2,9 +2,9 @@
 import collections
 import contextlib
 
-from mindtorch.core import batching, transforms
+from mindtorch.core import vmap, functorch_levels
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.autograd.function import Function, _SingleLevelFunction, check_setup
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
@@ -52,24 +52,24 @@ def custom_vmap(function, info, in_dims, args):
 def _by_rule(function, level, args):
     """Calls a function's own vmap rule on the tensors of all slices."""
     def place(x):
-        if not taken(x) or not batching.taken_out(x, level)[1]:
+        if not is_tensor(x) or not vmap.remove_batch_dim(x, level)[1]:
             return None
         entered = level.given.get(id(x))
         return 0 if entered is None else entered[2]
 
     def whole(x):
-        if not taken(x):
+        if not is_tensor(x):
             return x
         # the rule receives the tensors that were passed to vmap, unchanged
         entered = level.given.get(id(x))
-        return batching.taken_out(x, level)[0] if entered is None else entered[1]
-    with batching._Outside(level), transforms.below(level) if level.marks else contextlib.nullcontext():
+        return vmap.remove_batch_dim(x, level)[0] if entered is None else entered[1]
+    with vmap._Outside(level), functorch_levels.below(level) if level.marks else contextlib.nullcontext():
         outs, at, spec = custom_vmap(function, VmapInfo(level.size, level.randomness), tree_map(place, tuple(args)), tree_map(whole, tuple(args)))
         done = []
         for x, d in zip(outs, at):
-            if taken(x):
-                x = batching.stand(x if not d else x.movedim(d, 0), d is not None, level)
-                if x._h.value._rg:
+            if is_tensor(x):
+                x = vmap.add_batch_dim(x if not d else x.movedim(d, 0), d is not None, level)
+                if x._handle.value._requires_grad_:
                     level.deep = True
             done.append(x)
     return tree_unflatten(done, spec)
@@ -86,10 +86,10 @@ def apply(function, level, args, kwargs):
         return function._apply_plain(args, kwargs)[0]  # has a transform level of its own
     if level.marks:
         check_vmap_support(function)
-    tensors = [x for x in tree_leaves((args, kwargs)) if taken(x)]
-    own = [x for x in tensors if batching.level_of(x) is level]
-    inside = mode.on and any([x._rg for x in own])
-    outside = mode.on and level.outside and any([batching.taken_out(x, level)[0]._rg for x in tensors])
+    tensors = [x for x in tree_leaves((args, kwargs)) if is_tensor(x)]
+    own = [x for x in tensors if vmap.level_of(x) is level]
+    inside = mode.on and any([x._requires_grad_ for x in own])
+    outside = mode.on and level.outside and any([vmap.remove_batch_dim(x, level)[0]._requires_grad_ for x in tensors])
     rule = has_vmap_rule(function)
     if inside and outside:
         raise NotImplementedError(f"torch.vmap: the autograd.Function {function.__name__} is differentiated both inside and outside of a vmap, which is not "
@@ -102,10 +102,10 @@ def apply(function, level, args, kwargs):
             return _by_rule(function, level, given)
         return type(function.__name__, (function,), {"forward": staticmethod(forward), "__module__": function.__module__})._apply_plain(args, kwargs)[0]
     if outside:
-        return batching.by_slices(function.apply, args, kwargs, level)
+        return vmap.op_per_slice(function.apply, args, kwargs, level)
     try:
         return function._apply_plain(args, kwargs)[0]
-    except batching.NeedsValues:
+    except vmap.NeedsValues:
         if inside:
             raise
-        return batching.by_slices(function.apply, args, kwargs, level)
+        return vmap.op_per_slice(function.apply, args, kwargs, level)

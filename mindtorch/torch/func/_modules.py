@@ -1,9 +1,9 @@
 """Modules as pure functions of their parameters."""
 import functools
 
-from mindtorch.core import transforms
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import detached, taken
+from mindtorch.core import functorch_levels
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import detached, is_tensor
 from mindtorch.core.tracing import is_tracing
 from mindtorch.torch.nn.utils.stateless import _functional_call
 from mindtorch.torch.utils._pytree import tree_map
@@ -50,7 +50,7 @@ def stack_module_state(models):
 
 
 def _stack(tensors):
-    return TABLE["stack"].fn(tensors, 0)
+    return OPS["stack"].fn(tensors, 0)
 
 
 def replace_all_batch_norm_modules_(root):
@@ -77,7 +77,7 @@ def functionalize(func, *, remove="mutations"):
     def wrapped(*args, **kwargs):
         if is_tracing():
             return func(*args, **kwargs)
-        level = transforms.Level("functionalize")
+        level = functorch_levels.TransformLevel("functionalize")
         with level:
             given = tree_map(lambda t: _entered(level, t), (args, kwargs))
             r = func(*given[0], **given[1])
@@ -88,21 +88,21 @@ def functionalize(func, *, remove="mutations"):
 
 
 def _entered(level, t):
-    if not taken(t):
+    if not is_tensor(t):
         return t
     # in-place changes reach `t`; autograd flags set inside do not
-    inside = t if t._rg else detached(t)
+    inside = t if t._requires_grad_ else detached(t)
     if inside is not t:
-        transforms.enter(level, inside, t)
+        functorch_levels.enter(level, inside, t)
     return inside
 
 
 def _left(level, t):
-    return transforms.back(level, t)
+    return functorch_levels.back(level, t)
 
 
 def debug_unwrap(tensor, *, recurse=True):
     """Returns the tensor unchanged."""
-    if not taken(tensor):
+    if not is_tensor(tensor):
         raise TypeError(f"debug_unwrap() expects a Tensor, got {type(tensor).__name__}")
     return tensor

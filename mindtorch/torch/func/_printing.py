@@ -2,8 +2,8 @@
 tensor was made in."""
 import textwrap
 
-from mindtorch.core import batching, transforms
-from mindtorch.core.tensor import again
+from mindtorch.core import vmap, functorch_levels
+from mindtorch.core.tensor import shallow_copy
 
 
 def wrapped(t):
@@ -12,11 +12,11 @@ def wrapped(t):
     A batched tensor inside vmap is printed as the tensor of all slices.
     """
     found, inner, own = [], t, True
-    for n, level in transforms.shown_in(t):
+    for n, level in functorch_levels.shown_in(t):
         entered = level.given.get(id(inner)) if own else None
         if level.kind == "vmap":
-            if batching.level_of(inner) is level:
-                v, mapped = batching.taken_out(inner, level)
+            if vmap.level_of(inner) is level:
+                v, mapped = vmap.remove_batch_dim(inner, level)
                 if mapped:
                     found.append((n, entered[2] if entered is not None else 0))
                 inner = entered[1] if entered is not None and mapped else v
@@ -29,10 +29,10 @@ def wrapped(t):
             own = False  # its source outside this level is unknown
     if not found:
         return None
-    if inner._lvl:
-        plain = again(inner)
-        if _depends_outside(inner, transforms.levels()):
-            plain._gnode, plain._oi, plain._rg = inner._gnode, inner._oi, True
+    if inner._functorch_level:
+        plain = shallow_copy(inner)
+        if _depends_outside(inner, functorch_levels.levels()):
+            plain._grad_fn_, plain._output_nr, plain._requires_grad_ = inner._grad_fn_, inner._output_nr, True
         inner = plain
     text = repr(inner)
     for n, level in reversed(found):
@@ -49,9 +49,9 @@ def _depends_outside(t, levels):
     """True if a tensor depends on one that requires a gradient and was not entered by these levels.
     """
     entered = {i for level in levels for i in level.given}
-    if not t._rg:
+    if not t._requires_grad_:
         return False
-    seen, stack = set(), [t if t._gnode is None else (t._gnode, 0)]
+    seen, stack = set(), [t if t._grad_fn_ is None else (t._grad_fn_, 0)]
     while stack:
         e = stack.pop()
         if e.__class__ is not tuple:
@@ -59,5 +59,5 @@ def _depends_outside(t, levels):
                 return True
         elif e[0] not in seen:
             seen.add(e[0])
-            stack.extend(e[0].edges)
+            stack.extend(e[0]._next_edges)
     return False

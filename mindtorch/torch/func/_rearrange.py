@@ -1,8 +1,8 @@
 """torch.func.rearrange: named dimensions in einops notation."""
 import math
 
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["rearrange"]
 
@@ -20,8 +20,8 @@ def rearrange(tensor, pattern, **axes_lengths):
 
     https://pytorch.org/docs/stable/generated/torch.func.rearrange.html
     """
-    if not taken(tensor):
-        tensor = TABLE["stack"].public(tuple(tensor) if isinstance(tensor, (list, tuple)) else tensor)
+    if not is_tensor(tensor):
+        tensor = OPS["stack"].public(tuple(tensor) if isinstance(tensor, (list, tuple)) else tensor)
     left, right = _sides(pattern)
     names = [_names(left), _names(right)]
     alone = set(names[0]) ^ set(names[1])

@@ -1,4 +1,4 @@
-"""grad, vjp and jacrev by reverse-mode autograd. jvp and jacfwd by tangents (`core/forward.py`).
+"""grad, vjp and jacrev by reverse-mode autograd. jvp and jacfwd by tangents (`core/forward_ad.py`).
 
 A transform calls the function with *entered* inputs: tensors of equal value, whose uses can be
 distinguished from other uses of the same tensor. If an input has history outside (an enclosing
@@ -10,13 +10,13 @@ import functools
 
 import numpy as np
 
-from mindtorch.core import batching, forward, transforms
-from mindtorch.core.dispatch import FLAGS
+from mindtorch.core import vmap, forward_ad, functorch_levels
+from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.grad_mode import enable_grad, mode
-from mindtorch.core.nodes import hooks_here
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Parameter, Tensor, again, detached, set_requires_grad, taken
-from mindtorch.core.values import tensor_from
+from mindtorch.core.autograd_graph import hooks_here
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import Parameter, Tensor, shallow_copy, detached, set_requires_grad, is_tensor
+from mindtorch.core.sync import tensor_from
 from mindtorch.torch.autograd import grad as _autograd
 from mindtorch.torch.func._vmap import RANDOM_ERROR, drawing
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -40,7 +40,7 @@ class _Level:
         self.leaves, self.nodes = set(), set()
         self.outside = mode.on
         self.kept, self.refused = [], None
-        self.here, self.recording = transforms.Level(kind), enable_grad()
+        self.here, self.recording = functorch_levels.TransformLevel(kind), enable_grad()
 
     def __enter__(self):
         if self.here.kind == "grad":
@@ -60,31 +60,31 @@ class _Level:
     def enter(self, x):
         """Returns the entered tensor for `x`. Raises for non-tensors and for dtypes without
         gradients."""
-        if not taken(x):
+        if not is_tensor(x):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
-        if x._stype.kind not in "fcV":
+        if x._np_dtype.kind not in "fcV":
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
-        given, x = x, batching.lift(x)
-        if x._rg:
+        given, x = x, vmap.lift(x)
+        if x._requires_grad_:
             t = x.view_as(x)
-            self.nodes.add(t._gnode)
+            self.nodes.add(t._grad_fn_)
         else:
-            t = forward.carry(x, again(x))
+            t = forward_ad.copy_tangents(x, shallow_copy(x))
             set_requires_grad(t, True)
             self.leaves.add(id(t))
         self.kept.append(t)
-        transforms.enter(self.here, t, given)
+        functorch_levels.enter(self.here, t, given)
         return t
 
     def accompany(self, x):
         """Returns the entered tensor for an argument that is not differentiated. In-place changes
         to it also change the argument."""
-        if not taken(x) or type(x) not in _PLAIN:
+        if not is_tensor(x) or type(x) not in _PLAIN:
             return x
-        t = x.view_as(x) if x._rg else forward.carry(x, detached(x))
-        if t._rg:
-            self.nodes.add(t._gnode)
-        transforms.enter(self.here, t, x)
+        t = x.view_as(x) if x._requires_grad_ else forward_ad.copy_tangents(x, detached(x))
+        if t._requires_grad_:
+            self.nodes.add(t._grad_fn_)
+        functorch_levels.enter(self.here, t, x)
         return t
 
     def reaches_out(self, tensors):
@@ -95,15 +95,15 @@ class _Level:
     def depends(self, tensors):
         """True if a tensor depends on one from outside this level."""
         seen, stack = set(), []
-        if FLAGS.primitives:
-            tensors = [*tensors, *[h for t in tensors if (h := batching.hidden(t)) is not None]]
+        if dispatch_state.primitives:
+            tensors = [*tensors, *[h for t in tensors if (h := vmap.unwrap_hidden(t)) is not None]]
         for t in tensors:
-            if t._rg:
-                if t._gnode is None:
+            if t._requires_grad_:
+                if t._grad_fn_ is None:
                     if self._outer(t):
                         return True
                 else:
-                    stack.append(t._gnode)
+                    stack.append(t._grad_fn_)
         while stack:
             n = stack.pop()
             if n in seen:
@@ -111,7 +111,7 @@ class _Level:
             seen.add(n)
             if n in self.nodes:
                 return True
-            for e in n.edges:
+            for e in n._next_edges:
                 if e is None:
                     continue
                 if e.__class__ is tuple:
@@ -121,7 +121,7 @@ class _Level:
         return False
 
     def _outer(self, leaf):
-        return id(leaf) not in self.leaves and leaf._lvl < self.here.serial
+        return id(leaf) not in self.leaves and leaf._functorch_level < self.here.serial
 
     def leave(self, tree, reaches=None):
         """Returns the results for the caller of the transform. `reaches` is the result of
@@ -129,23 +129,23 @@ class _Level:
         if tree.__class__ is Tensor:
             # Fast path for a single tensor: does what the code below does, without traversing the
             # tree.
-            ours = tree._lvl >= self.here.serial
-            if forward.recorded(tree) and not (self.reaches_out([tree]) if reaches is None else reaches):
-                tree = forward.cut(tree, lambda g: self.reaches_out([g]))
+            ours = tree._functorch_level >= self.here.serial
+            if forward_ad.recorded(tree) and not (self.reaches_out([tree]) if reaches is None else reaches):
+                tree = forward_ad.detach(tree, lambda g: self.reaches_out([g]))
             if ours:
-                transforms.left(tree)
+                functorch_levels.exit_level(tree)
             return tree
-        tensors = [t for t in tree_leaves(tree) if taken(t)]
+        tensors = [t for t in tree_leaves(tree) if is_tensor(t)]
         cut = not self.reaches_out(tensors)
 
         def outside(t):
-            if not taken(t):
+            if not is_tensor(t):
                 return t
-            ours = t._lvl >= self.here.serial
-            if cut and forward.recorded(t):
-                t = forward.cut(t, lambda g: self.reaches_out([g]))
+            ours = t._functorch_level >= self.here.serial
+            if cut and forward_ad.recorded(t):
+                t = forward_ad.detach(t, lambda g: self.reaches_out([g]))
             if ours:
-                transforms.left(t)
+                functorch_levels.exit_level(t)
             return t
         return tree_map(outside, tree)
 
@@ -192,26 +192,26 @@ def _by_arg(flat, specs, argnums):
 
 
 def _zeros(t, shape=None):
-    return batching.lift(tensor_from(np.zeros(t._sizes if shape is None else shape, t._stype), t))
+    return vmap.lift(tensor_from(np.zeros(t._sizes if shape is None else shape, t._np_dtype), t))
 
 
 def _deep():
     """True if an enclosing vmap computes on tensors with history outside of it. Gradients computed
     inside must then be recorded."""
-    return FLAGS.primitives and any([level.kind == "vmap" and level.deep for level in transforms.levels()])
+    return dispatch_state.primitives and any([level.kind == "vmap" and level.deep for level in functorch_levels.levels()])
 
 
 def _pull(outs, ins, cotangents, create_graph):
     """Returns gradients of the inputs for cotangents of the outputs. Zeros where there is no
     dependence."""
     create_graph = create_graph or _deep()
-    pairs = [(o, c) for o, c in zip(outs, cotangents) if o._rg]
+    pairs = [(o, c) for o, c in zip(outs, cotangents) if o._requires_grad_]
     if not pairs:
         return [_zeros(i) for i in ins]
     gs = _autograd([o for o, _ in pairs], ins, [c for _, c in pairs], retain_graph=True, create_graph=create_graph, allow_unused=True)
     gs = [_zeros(i) if g is None else g for g, i in zip(gs, ins)]
     for g in gs:
-        transforms.made(g)
+        functorch_levels.made(g)
     return gs
 
 
@@ -227,7 +227,7 @@ def _with_aux(name, out, has_aux):
 
 def _check_aux(aux):
     for a in tree_leaves(aux):
-        if not taken(a):
+        if not is_tensor(a):
             raise RuntimeError(f"Expected tensors, got unsupported type {type(a)}")
 
 
@@ -247,14 +247,14 @@ def grad_and_value(func, argnums=0, has_aux=False):
         with level:
             inside, flat, specs = _enter_args(level, args, nums)
             out, aux = _with_aux(name, func(*inside, **kwargs and tree_map(level.accompany, kwargs)), has_aux)
-            if not taken(out):
+            if not is_tensor(out):
                 raise RuntimeError(f"{name}: Expected f(*args) to return a Tensor, got {type(out)}")
             if out.ndim:
                 raise RuntimeError(f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you "
                                    "wanted to use the vjp or jacrev APIs instead?")
             if has_aux:
                 _check_aux(aux)
-            one = tensor_from(np.ones((), out._stype), out)
+            one = tensor_from(np.ones((), out._np_dtype), out)
             reaches = level.reaches_out([out])
             gs = _pull([out], flat, [one], reaches)
         gs = level.leave(_by_arg(gs, specs, argnums))
@@ -283,7 +283,7 @@ def _tensor_leaves(name, tree):
     if not leaves or leaves == [None]:
         raise RuntimeError(f"{name}: Expected f to be a function that has non-empty output (got output = {leaves})")
     for x in leaves:
-        if not taken(x):
+        if not is_tensor(x):
             raise RuntimeError(f"{name}: expected f(*primals) to return only tensors, got unsupported type {type(x)}")
     return leaves, spec
 
@@ -304,14 +304,14 @@ def vjp(func, *primals, has_aux=False):
         if spec != out_spec:
             raise RuntimeError("Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. "
                                f"cotangents: {_brief(spec)}, primal output: {_brief(out_spec)}")
-        track = mode.on and (outside or any([taken(c) and c._rg for c in given])) if create_graph is None else create_graph
+        track = mode.on and (outside or any([is_tensor(c) and c._requires_grad_ for c in given])) if create_graph is None else create_graph
         with enable_grad():
             gs = _pull(outs, flat, given, track)
         if not track:
             # the full tensors of a vmap keep their history
-            gs = [forward.cut(g) if g._rg else g for g in gs]
+            gs = [forward_ad.detach(g) if g._requires_grad_ else g for g in gs]
         for g in gs:
-            transforms.left(g)
+            functorch_levels.exit_level(g)
         return _by_arg(gs, specs, ())
 
     result = (level.leave(out), pull)
@@ -336,7 +336,7 @@ def _linear_map(outs, flat):
     pulled = _pull(outs, flat, probes, True)
 
     def push(tangents, create_graph):
-        pairs = [(p, t) for p, t in zip(pulled, tangents) if p._rg]
+        pairs = [(p, t) for p, t in zip(pulled, tangents) if p._requires_grad_]
         if not pairs:
             return [_zeros(o) for o in outs]
         js = _autograd([p for p, _ in pairs], probes, [t for _, t in pairs], retain_graph=True, create_graph=create_graph,
@@ -356,10 +356,10 @@ def _check_tangents(name, primals, tangents):
         if not tensors:
             raise RuntimeError(f"{name}: Expected {what} to contain at least one Tensor.")
         for t in tensors:
-            if not taken(t):
+            if not is_tensor(t):
                 raise RuntimeError(f"{name}: Expected {what} to only contain Tensors, got {type(t)}")
     for p, t in zip(leaves, given):
-        if p._stype.kind not in "fcV":
+        if p._np_dtype.kind not in "fcV":
             raise ValueError(f"Expected primal to be floating point or complex, but got: {p.dtype}")
         if p._sizes != t._sizes:
             raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is not "
@@ -387,7 +387,7 @@ class _Forward:
     """A running forward-mode transform with `n` directions at once."""
 
     def __init__(self, n):
-        self.here, self.open = transforms.Level("jvp"), forward.Opened(n)
+        self.here, self.open = functorch_levels.TransformLevel("jvp"), forward_ad.OpenLevels(n)
 
     def __enter__(self):
         self.here.__enter__()
@@ -400,25 +400,25 @@ class _Forward:
 
     def enter(self, x, tangents):
         """Returns the entered tensor for `x`, with one tangent per level (None for no tangent)."""
-        given, x = x, batching.lift(x)
+        given, x = x, vmap.lift(x)
         t = x.view_as(x)
         for v, g in zip(self.levels, tangents):
             if g is not None:
-                forward.attach(t, v, g)
-        transforms.enter(self.here, t, given)
+                forward_ad.attach(t, v, g)
+        functorch_levels.enter(self.here, t, given)
         return t
 
     def accompany(self, x):
         """Returns the entered tensor for an argument that is not differentiated."""
-        if not taken(x) or type(x) not in _PLAIN:
+        if not is_tensor(x) or type(x) not in _PLAIN:
             return x
         t = x.view_as(x)
-        transforms.enter(self.here, t, x)
+        functorch_levels.enter(self.here, t, x)
         return t
 
     def leave(self, tree):
         """Returns the results for the caller of the transform."""
-        return tree_map(lambda t: transforms.back(self.here, t), tree)
+        return tree_map(lambda t: functorch_levels.back(self.here, t), tree)
 
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
@@ -433,14 +433,14 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
         inside = tree_unflatten([level.enter(x, (t,)) for x, t in zip(leaves, given)], structure)
         out, aux = _with_aux(name, func(*inside), has_aux)
         outs, spec = _tensor_leaves(name, out)
-        js = [forward.tangent(o, level.levels[0]) for o in outs]
+        js = [forward_ad.tangent(o, level.levels[0]) for o in outs]
         if strict and any([j is None for j in js]):
             raise RuntimeError(f"{name}: The output of f is independent of the inputs. This is not allowed with strict=True.")
         # Do not return the caller's own tensor: it would leave this level.
         js = [_zeros(o) if j is None else j.view_as(j) if any([j is t for t in given]) else j for o, j in zip(outs, js)]
-        outs = [forward.unpacked(o, level.levels[0]) if any([o is x for x in tree_leaves(inside)]) else o for o in outs]
+        outs = [forward_ad.unpacked(o, level.levels[0]) if any([o is x for x in tree_leaves(inside)]) else o for o in outs]
         for j in js:
-            transforms.made(j)
+            functorch_levels.made(j)
     result = (level.leave(tree_unflatten(outs, spec)), level.leave(tree_unflatten(js, spec)))
     return (*result, level.leave(aux)) if has_aux else result
 
@@ -467,7 +467,7 @@ def linearize(func, *primals):
         for i, (p, t) in enumerate(zip(tree_leaves(primals), given)):
             if p.dtype != t.dtype:
                 raise RuntimeError(f"{name}: tangent:{i} with dtype {t.dtype} in flattened pytree doesn't match the dtype {p.dtype} of the corresponding primal")
-        track = mode.on and (level.reaches_out(outs) or any(t._rg for t in given))
+        track = mode.on and (level.reaches_out(outs) or any(t._requires_grad_ for t in given))
         with enable_grad():
             js = tree_unflatten(push(given, track), spec)
         return js if track else level.leave(js)
@@ -478,7 +478,7 @@ def linearize(func, *primals):
 # ------------------------------------------------------------------ Jacobians
 def _all_real(name, what, tensors):
     for i, t in enumerate(tensors):
-        if t._stype.kind == "c":
+        if t._np_dtype.kind == "c":
             raise RuntimeError(f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: {i}")
 
 
@@ -507,21 +507,21 @@ def _jacobian(name, func, argnums, has_aux, chunk=None):
 def _rows(out, ins, track, chunk):
     """Returns d out / d input for each input, with shape out.shape + input.shape."""
     shape, n = out._sizes, out._numel
-    dtypes = [i._stype if out._stype.kind in "fV" else out._stype for i in ins]
-    if not out._rg or not n:
+    dtypes = [i._np_dtype if out._np_dtype.kind in "fV" else out._np_dtype for i in ins]
+    if not out._requires_grad_ or not n:
         return [tensor_from(np.zeros((*shape, *i._sizes), d), i) for i, d in zip(ins, dtypes)]
     step, parts = chunk or n, []
     for start in range(0, n, step):
         count = min(step, n - start)
-        units = np.zeros((count, n), out._stype)
+        units = np.zeros((count, n), out._np_dtype)
         units[range(count), range(start, start + count)] = 1
         cotangents = tensor_from(units.reshape(count, *shape), out)
         if count == 1:  # one row: batching has no benefit
             parts.append([g.unsqueeze(0) for g in _pull([out], ins, [cotangents[0]], track)])
             continue
-        with batching.Level(count, marks=False) as level:
-            parts.append([batching.whole(g, level) for g in _pull([out], ins, [batching.stand(cotangents, True, level)], track)])
-    cat = TABLE["cat"].fn
+        with vmap.VmapLevel(count, marks=False) as level:
+            parts.append([vmap.materialize_batch(g, level) for g in _pull([out], ins, [vmap.add_batch_dim(cotangents, True, level)], track)])
+    cat = OPS["cat"].fn
     return [(col[0] if len(col) == 1 else cat(list(col), 0)).reshape(*shape, *i._sizes) for col, i in zip(zip(*parts), ins)]
 
 
@@ -548,8 +548,8 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
         _all_real("jacfwd", "inputs", ins)
         starts = [sum([x._numel for x in ins[:i]]) for i in range(len(ins) + 1)]
         count = max(starts[-1], 1)
-        with batching.Level(count, marks=False) as many, _Forward(1) as level:
-            flat = [level.enter(x, [batching.stand(_directions(x, start, count), True, many)]) for x, start in zip(ins, starts)]
+        with vmap.VmapLevel(count, marks=False) as many, _Forward(1) as level:
+            flat = [level.enter(x, [vmap.add_batch_dim(_directions(x, start, count), True, many)]) for x, start in zip(ins, starts)]
             inside = [tree_map(level.accompany, x) for x in args]
             for n, x in zip(nums, _by_arg(flat, specs, ())):
                 inside[n] = x
@@ -563,10 +563,10 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
             out, aux = _with_aux("jvp(f, primals, tangents)", r, has_aux)
             outs, out_spec = _tensor_leaves("jvp(f, primals, tangents)", out)
             _all_real("jacfwd", "outputs", outs)
-            blocks = [_columns(o, ins, starts, forward.tangent(o, level.levels[0]), many) for o in outs]
+            blocks = [_columns(o, ins, starts, forward_ad.tangent(o, level.levels[0]), many) for o in outs]
             for b in blocks:
                 for r in b:
-                    transforms.made(r)
+                    functorch_levels.made(r)
         result = level.leave(tree_unflatten([_by_arg(b, specs, argnums) for b in blocks], out_spec))
         return (result, level.leave(aux)) if has_aux else result
 
@@ -576,7 +576,7 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
 def _directions(x, start, count):
     """Returns `count` directions for x: one-hot for each of its elements from index `start` on,
     zeros elsewhere."""
-    units = np.zeros((count, x._numel), x._stype)
+    units = np.zeros((count, x._numel), x._np_dtype)
     units[range(start, start + x._numel), range(x._numel)] = 1
     return tensor_from(units.reshape(count, *x._sizes), x)
 
@@ -585,16 +585,16 @@ def _columns(out, ins, starts, j, many):
     """Returns d out / d x for each x, with shape out.shape + x.shape, from the tangents of `out` in
     all directions."""
     if j is None:
-        return [tensor_from(np.zeros((*out._sizes, *x._sizes), out._stype), out) for x in ins]
-    j = batching.whole(j, many)
+        return [tensor_from(np.zeros((*out._sizes, *x._sizes), out._np_dtype), out) for x in ins]
+    j = vmap.materialize_batch(j, many)
     return [j[start:start + x._numel].movedim(0, -1).reshape(*out._sizes, *x._sizes) for x, start in zip(ins, starts)]
 
 
 def _check_inputs(ins):
     for x in ins:
-        if not taken(x):
+        if not is_tensor(x):
             raise RuntimeError(f"jvp(f, primals, tangents): Expected primals to only contain Tensors, got {type(x)}")
-        if x._stype.kind not in "fcV":
+        if x._np_dtype.kind not in "fcV":
             raise ValueError(f"Expected primal to be floating point or complex, but got: {x.dtype}")
 
 

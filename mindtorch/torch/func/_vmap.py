@@ -1,14 +1,14 @@
-"""torch._functorch.vmap: calls the function once, on batched tensors (`core/batching.py`).
+"""torch._functorch.vmap: calls the function once, on batched tensors (`core/vmap.py`).
 
 The helpers have PyTorch's names and are looked up when vmap runs, because libraries with their own
 containers replace them.
 """
 import functools
 
-from mindtorch.core import batching, rng, transforms
-from mindtorch.core.batching import RANDOM_ERROR  # noqa: F401
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, taken  # noqa: F401
+from mindtorch.core import vmap as batching, rng, functorch_levels
+from mindtorch.core.vmap import RANDOM_ERROR  # noqa: F401
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import Tensor, is_tensor  # noqa: F401
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
 
 __all__ = ["vmap"]
@@ -39,7 +39,7 @@ def _process_batched_inputs(in_dims, args, func):
             continue
         if isinstance(d, bool) or not isinstance(d, int):
             raise ValueError(f"{name}: Got in_dim={d} for an input but in_dim must be either an integer dimension or None.")
-        if not taken(x):
+        if not is_tensor(x):
             raise ValueError(f"{name}: Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap over non-Tensor "
                              "arguments, please use None as the respective in_dim")
         n = x.ndim
@@ -77,19 +77,19 @@ def _out_dims(func, out_dims, spec):
 def _add_batch_dim(tensor, in_dim, vmap_level):
     """Returns the batched tensor for the slices of a tensor along a dimension, at the vmap level of
     this number."""
-    level, x = transforms.numbered(vmap_level), tensor
+    level, x = functorch_levels.numbered(vmap_level), tensor
     in_dim %= x.ndim
     with batching._Outside(level):
-        t = batching.stand(x.movedim(in_dim, 0) if in_dim else x, True, level)
-    transforms.enter(level, t, x, in_dim)
+        t = batching.add_batch_dim(x.movedim(in_dim, 0) if in_dim else x, True, level)
+    functorch_levels.enter(level, t, x, in_dim)
     return t
 
 
 def _remove_batch_dim(tensor, vmap_level, batch_size, out_dim):
     """Returns the tensor of all slices, stacked along `out_dim`. A value that is equal for all
     slices is repeated."""
-    level = transforms.numbered(vmap_level)
-    v, mapped = batching.taken_out(tensor, level)
+    level = functorch_levels.numbered(vmap_level)
+    v, mapped = batching.remove_batch_dim(tensor, level)
     n = v.ndim + (not mapped)
     if not -n <= out_dim < n:
         raise IndexError(f"Dimension out of range (expected to be in range of [-{n}, {n - 1}], but got {out_dim})")
@@ -102,13 +102,13 @@ def _remove_batch_dim(tensor, vmap_level, batch_size, out_dim):
 def _maybe_remove_batch_dim(name, batched_output, vmap_level, batch_size, out_dim):
     """Like `_remove_batch_dim`, for a result. It must be a tensor unless out_dim is None; with None
     a tensor must not be batched."""
-    if not taken(batched_output):
+    if not is_tensor(batched_output):
         if out_dim is None:
             return batched_output
         raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(batched_output)}. Did you mean to set out_dims= to None for output?")
     if out_dim is not None:
         return _remove_batch_dim(batched_output, vmap_level, batch_size, out_dim)
-    v, mapped = batching.taken_out(batched_output, transforms.numbered(vmap_level))
+    v, mapped = batching.remove_batch_dim(batched_output, functorch_levels.numbered(vmap_level))
     if mapped:
         raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
     return v
@@ -150,11 +150,11 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
 
 
 def _once(func, out_dims, randomness, kwargs, leaves, dims, spec, size):
-    level = batching.Level(size, randomness)
+    level = batching.VmapLevel(size, randomness)
     with level:
-        number = len(transforms.levels())
+        number = len(functorch_levels.levels())
         r = _unwrap_batched(func(*_create_batched_inputs(dims, leaves, number, spec), **kwargs), out_dims, number, size, func)
-    return transforms.back(level, r) if taken(r) else tree_map(lambda t: transforms.back(level, t), r)
+    return functorch_levels.back(level, r) if is_tensor(r) else tree_map(lambda t: functorch_levels.back(level, t), r)
 
 
 def _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_size):
@@ -168,7 +168,7 @@ def _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_
         rows.append(tree_flatten(_once(func, out_dims, randomness, kwargs, given, dims, spec, min(chunk_size, size - start))))
     spec = rows[0][1]
     where = _out_dims(func, out_dims, spec)
-    cat = TABLE["cat"].fn
+    cat = OPS["cat"].fn
     return tree_unflatten([col[0] if d is None else cat(list(col), d) for col, d in zip(zip(*[r[0] for r in rows]), where)], spec)
 
 

@@ -9,7 +9,7 @@ import typing
 from typing import NamedTuple
 
 from mindtorch.core import device as _device, dtypes
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._ops import OpOverload
 from mindtorch.torch.fx import _pytree as fx_pytree
 from mindtorch.torch.fx._wrapped import wrapped_objects
@@ -162,7 +162,7 @@ class CodeGen:
             return self._global(repr(a), a)
         if isinstance(a, OpOverload):
             return self._global(f"torch.ops.{a}", a)
-        if taken(a):
+        if is_tensor(a):
             raise NotImplementedError("a Tensor as a node argument is not supported: register it as a buffer of the module and use get_attr")
         if isinstance(a, type) or callable(a) and hasattr(a, "__name__"):
             return self._global(qualified_name(a), a)

@@ -12,7 +12,7 @@ import numpy as np
 from mindtorch.backend.graph import Node as Call
 from mindtorch.backend.graph import Sym, Value, like
 from mindtorch.core.grad_mode import inference_mode
-from mindtorch.core.tensor import Tensor, wrap
+from mindtorch.core.tensor import Tensor, wrap_array
 from mindtorch.torch import _C
 from mindtorch.torch._ops import OpOverload
 from mindtorch.torch.amp import autocast_mode
@@ -68,7 +68,7 @@ def stand_in(shape, dtype, requires_grad=False, strides=None):
     if strides is not None and strides != a.strides and a.size and min(strides) >= 0:
         held = np.zeros(sum((n - 1) * s for n, s in zip(shape, strides)) + a.itemsize, np.uint8)
         a = np.ndarray(shape, dtype.np, held.data, 0, strides)
-    r = wrap(a)
+    r = wrap_array(a)
     return r.requires_grad_() if requires_grad else r
 
 

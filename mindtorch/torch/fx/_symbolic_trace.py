@@ -8,7 +8,7 @@ import threading
 import types
 import warnings
 
-from mindtorch.core.tensor import Parameter, taken
+from mindtorch.core.tensor import Parameter, is_tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch.fx._compatibility import compatibility  # noqa: F401
 from mindtorch.torch.fx._wrapped import default_tracer, wrapped_objects
@@ -228,12 +228,12 @@ class Tracer(TracerBase):
     def create_arg(self, a):
         """Converts a value to a node argument. Parameters, buffers and other tensors become
         get_attr nodes."""
-        if taken(a, Parameter):
+        if is_tensor(a, Parameter):
             for n, p in self.root.named_parameters():
                 if a is p:
                     return self.create_node("get_attr", n, (), {})
             raise NameError("parameter is not a member of this module")
-        if taken(a):
+        if is_tensor(a):
             for n, b in self.root.named_buffers():
                 if a is b:
                     return self.create_node("get_attr", n, (), {})
@@ -269,14 +269,14 @@ class Tracer(TracerBase):
                         parameter_proxy_cache[n] = self.create_proxy("get_attr", n, (), {}, **make(n, p))
                     return parameter_proxy_cache[n]
             return None
-        if taken(attr_val, Parameter):
+        if is_tensor(attr_val, Parameter):
             # A user's tracer may override create_proxy with an older signature, without this
             # argument.
             shapes = self.param_shapes_constant and "proxy_factory_fn" in inspect.signature(self.create_proxy).parameters
             r = proxied(self.root.named_parameters(), lambda n, p: {} if not shapes else {
                 "proxy_factory_fn": lambda node: ParameterProxy(self, node, n, p)})
             return attr_val if r is None else r
-        if self.proxy_buffer_attributes and taken(attr_val):
+        if self.proxy_buffer_attributes and is_tensor(attr_val):
             r = proxied(self.root.named_buffers(), lambda n, p: {})
             return attr_val if r is None else r
         return attr_val
@@ -386,7 +386,7 @@ class Tracer(TracerBase):
         self.tensor_attrs = {}
         for prefix, m in self.root.named_modules():
             for k, v in m.__dict__.items():
-                if taken(v):
+                if is_tensor(v):
                     self.tensor_attrs[v] = f"{prefix}.{k}" if prefix else k
         patches = _Patches()
         cache = {}

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 
-from mindtorch.core.tensor import Parameter, taken
+from mindtorch.core.tensor import Parameter, is_tensor
 from mindtorch.torch.fx._codegen import _PyTreeCodeGen, common_globals
 from mindtorch.torch.fx._wrapped import default_tracer
 from mindtorch.torch.fx.graph import Graph
@@ -37,7 +37,7 @@ def _copy_attr(from_module, to_module, target):
             to_module.add_module(part, Module())
         from_module, to_module = inner, getattr(to_module, part)
     value = getattr(from_module, name)
-    if taken(value) and not taken(value, Parameter):
+    if is_tensor(value) and not is_tensor(value, Parameter):
         persistent = name not in getattr(from_module, "_non_persistent_buffers_set", ())
         to_module.register_buffer(name, value, persistent=persistent)
     else:
@@ -51,7 +51,7 @@ def _assign_attr(value, to_module, target):
         if not hasattr(to_module, part):
             to_module.add_module(part, Module())
         to_module = getattr(to_module, part)
-    if taken(value) and not taken(value, Parameter):
+    if is_tensor(value) and not is_tensor(value, Parameter):
         to_module.register_buffer(name, value)
     else:
         setattr(to_module, name, value)

@@ -3,7 +3,7 @@ import inspect
 import typing
 from typing import Any, NamedTuple
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._globals import torch_name
 from mindtorch.torch._ops import OpOverload, OpOverloadPacket
 
@@ -147,6 +147,6 @@ def normalize_module(root, target, args, kwargs=None, normalize_to_only_use_kwar
         module = root.get_submodule(target)
     except AttributeError as e:
         raise RuntimeError(f"Tried to normalize arguments to node with target {target} but root did not have that target!") from e
-    if not type(module).__module__.startswith(("torch.nn", "mindtorch.torch.nn")) or taken(module):
+    if not type(module).__module__.startswith(("torch.nn", "mindtorch.torch.nn")) or is_tensor(module):
         return None
     return _normalized(_signature(module.forward), args, kwargs or {}, normalize_to_only_use_kwargs)

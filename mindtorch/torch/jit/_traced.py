@@ -13,8 +13,8 @@ import numpy as np
 from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
 from mindtorch.backend.graph import Value
 from mindtorch.core.grad_mode import is_grad_enabled
-from mindtorch.core.tensor import Parameter, Tensor, wrap, taken
-from mindtorch.core.values import values
+from mindtorch.core.tensor import Parameter, Tensor, wrap_array, is_tensor
+from mindtorch.core.sync import to_host
 from mindtorch.torch import _graph
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parameter import is_lazy
@@ -319,7 +319,7 @@ def _write(m, f, _extra_files=None):
         "format": _FORMAT, "version": _VERSION, "name": getattr(m, "original_name", None) or getattr(m, "__name__", "function"),
         "inputs": [{"name": v.name, "shape": s, "dtype": d} for v, (s, d) in zip(graph.inputs, inputs)],
         "result": _plan(graph.result, iter(range(len(graph.outputs)))), "outputs": [v.dtype for v in graph.outputs],
-        "parameters": [{"name": p.name, "trainable": taken(p.tensor, Parameter)} for p in graph.parameters],
+        "parameters": [{"name": p.name, "trainable": is_tensor(p.tensor, Parameter)} for p in graph.parameters],
         "training": bool(getattr(m, "training", False)), "free": free,
     }
     with zipfile.ZipFile(f if hasattr(f, "write") else os.fspath(f), "w") as z:
@@ -399,7 +399,7 @@ class _Loaded(RecursiveScriptModule):
         for p in description["parameters"]:
             if p["name"] not in native:
                 continue
-            value = wrap(native[p["name"]].asnumpy().copy())
+            value = wrap_array(native[p["name"]].asnumpy().copy())
             *path, last = p["name"].split(".")
             holder = self
             for part in path:
@@ -407,7 +407,7 @@ class _Loaded(RecursiveScriptModule):
                     holder.add_module(part, Module())
                 holder = holder._modules[part]
             if p["trainable"]:
-                holder.register_parameter(last, Parameter(value, requires_grad=value._stype.kind == "f"))
+                holder.register_parameter(last, Parameter(value, requires_grad=value._np_dtype.kind == "f"))
             else:
                 holder.register_buffer(last, value)
             self._native[p["name"]] = native[p["name"]]
@@ -424,7 +424,7 @@ class _Loaded(RecursiveScriptModule):
         if seen != self._seen:
             if self._seen is not None:
                 for name, p in self._native.items():
-                    p.set_data(type(p)(np.ascontiguousarray(values(state[name])), name=name))
+                    p.set_data(type(p)(np.ascontiguousarray(to_host(state[name])), name=name))
             self.__dict__["_seen"] = seen
 
     def forward(self, *args, **kwargs):
@@ -444,4 +444,4 @@ class _Loaded(RecursiveScriptModule):
         self._current()
         outs = self._cell(*tensors)
         outs = outs if isinstance(outs, (tuple, list)) else (outs,)
-        return _unplan(about["result"], [wrap(np.array(o.asnumpy())) for o in outs])
+        return _unplan(about["result"], [wrap_array(np.array(o.asnumpy())) for o in outs])

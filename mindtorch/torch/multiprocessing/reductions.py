@@ -20,8 +20,8 @@ import numpy as np
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import address
 from mindtorch.core.dtypes import NAMES
-from mindtorch.core.tensor import Parameter, Tensor, wrap, taken
-from mindtorch.core.memory import bytes_of, host_memory, move, root_of, standing_on, stands_on
+from mindtorch.core.tensor import Parameter, Tensor, wrap_array, is_tensor
+from mindtorch.core.storage_impl import bytes_of, host_memory, rebase, storage_root, aliases_of, shares_storage
 from mindtorch.torch import storage as _storage
 from mindtorch.torch._utils import reduce_tensor as _by_value
 
@@ -74,7 +74,7 @@ def new_shared(size):
 
 def is_shared_array(a):
     """True if an array is in shared memory."""
-    return id(root_of(a)) in _segments
+    return id(storage_root(a)) in _segments
 
 
 def is_shared(t):
@@ -102,9 +102,9 @@ def parts_of(obj):
 
     NotImplemented for any other object.
     """
-    if not taken(obj):
+    if not is_tensor(obj):
         return NotImplemented
-    if obj._gnode is not None:
+    if obj._grad_fn_ is not None:
         raise RuntimeError(
             "a non-leaf tensor that requires grad cannot be sent to another process, because autograd does not "
             "cross process boundaries: call detach() on it first"
@@ -112,7 +112,7 @@ def parts_of(obj):
     if type(obj) is not Tensor or obj.device.type != "cpu":
         return NotImplemented
     a, order = _memory_order(host_memory(obj))
-    return a.reshape(-1).view(np.uint8), obj.dtype.name, a.shape, order, obj._rg
+    return a.reshape(-1).view(np.uint8), obj.dtype.name, a.shape, order, obj._requires_grad_
 
 
 def tensor_of_parts(buffer, dtype, shape, order, requires_grad):
@@ -120,7 +120,7 @@ def tensor_of_parts(buffer, dtype, shape, order, requires_grad):
     a = np.ndarray(shape, NAMES[dtype].np, buffer)
     if order is not None:
         a = a.transpose(np.argsort(order))
-    t = wrap(a)
+    t = wrap_array(a)
     if requires_grad:
         t.requires_grad = True
     return t
@@ -131,7 +131,7 @@ def share(t, thorough=True):
     """Moves the storage of a tensor, and every tensor on it, to shared memory."""
     if t._numel and not is_shared(t):
         base = t if t._base is None else t._base
-        share_root(root_of(host_memory(t)), (t, base, *(r() for r in base._views or ())), thorough)
+        share_root(storage_root(host_memory(t)), (t, base, *(r() for r in base._views or ())), thorough)
     return t
 
 
@@ -144,16 +144,16 @@ def share_root(root, known=(), thorough=True):
     with _moving:
         if is_shared_array(root) or not root.size:
             return
-        movers = {id(x): x for x in known if x is not None and stands_on(x, root)}
+        movers = {id(x): x for x in known if x is not None and shares_storage(x, root)}
         # A tensor on the array itself holds two references to it (one through its MindSpore
         # tensor); a view holds one.
         expected = sum(2 if host_memory(x) is root else 1 for x in movers.values())
         if thorough and sys.getrefcount(root) > expected + 2:
-            movers = {id(x): x for x in standing_on(root)}
+            movers = {id(x): x for x in aliases_of(root)}
         old = bytes_of(root)
         new = new_shared(len(old))
         new[...] = old
-        move(root, new, movers.values())
+        rebase(root, new, movers.values())
 
 
 # ------------------------------------------------------------------ sending
@@ -211,7 +211,7 @@ def _attach(handle, size):
 
 def rebuild_tensor(cls, handle, size, dtype, offset, shape, strides, requires_grad):
     """Rebuilds a Tensor (or Parameter) on shared memory sent by another process."""
-    t = wrap(np.ndarray(shape, NAMES[dtype].np, _attach(handle, size), offset, strides))
+    t = wrap_array(np.ndarray(shape, NAMES[dtype].np, _attach(handle, size), offset, strides))
     if cls is not Tensor:
         return cls(t, requires_grad)
     if requires_grad:
@@ -221,7 +221,7 @@ def rebuild_tensor(cls, handle, size, dtype, offset, shape, strides, requires_gr
 
 def reduce_tensor(tensor):
     """Pickles a tensor for another process; moves its storage to shared memory, like PyTorch."""
-    if tensor._gnode is not None and tensor._rg:
+    if tensor._grad_fn_ is not None and tensor._requires_grad_:
         raise RuntimeError(
             "a non-leaf tensor that requires grad cannot be sent to another process, because autograd does not cross "
             "process boundaries: call detach() on it before sending it (putting it on the queue)"
@@ -231,9 +231,9 @@ def reduce_tensor(tensor):
         return _by_value(tensor, 4)
     share(tensor, thorough=False)
     a = host_memory(tensor)
-    root = root_of(a)
+    root = storage_root(a)
     where = address(a) - address(root)
-    return rebuild_tensor, (type(tensor), *_handle(root), tensor.dtype.name, where, a.shape, a.strides, tensor._rg)
+    return rebuild_tensor, (type(tensor), *_handle(root), tensor.dtype.name, where, a.shape, a.strides, tensor._requires_grad_)
 
 
 def reduce_storage(storage):

@@ -10,7 +10,7 @@ import math
 import warnings
 
 import mindtorch.ops  # noqa: F401
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.ops.nn import attention as _attention
 from mindtorch.ops.nn import embedding as _embedding
 from mindtorch.ops.linalg.matmul import linear as _linear_op
@@ -103,7 +103,7 @@ def _none_or_dtype(input):
     """Returns the dtype of a tensor, or None for None."""
     if input is None:
         return None
-    if taken(input):
+    if is_tensor(input):
         return input.dtype
     raise RuntimeError("input to _none_or_dtype() must be None or torch.Tensor")
 
@@ -153,7 +153,7 @@ def _no_grad_embedding_renorm_(weight, input, max_norm, norm_type):
 
 def _is_integer(x):
     """True for an int or an integer tensor."""
-    return x.dtype.np.kind in "iu" if taken(x) else isinstance(x, int)
+    return x.dtype.np.kind in "iu" if is_tensor(x) else isinstance(x, int)
 
 
 def _threshold(input, threshold, value, inplace=False):

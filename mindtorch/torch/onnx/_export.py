@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 
 from mindtorch.backend.export.lowering import OPSETS, close, to_model
-from mindtorch.core.tensor import adopt, taken
+from mindtorch.core.tensor import adopt, is_tensor
 from mindtorch.torch import _graph
 from mindtorch.torch.jit import example_of
 from mindtorch.torch.nn.modules.module import Module
@@ -116,13 +116,13 @@ def export(model, args=(), f=None, *, kwargs=None, verbose=None, input_names=Non
         raise NotImplementedError("torch.onnx.export: export_params=False is not supported")
     if not (isinstance(model, Module) or callable(model)):
         raise TypeError(f"torch.onnx.export: model must be a Module or a function, not {type(model).__name__}")
-    args = (args,) if taken(args) or not isinstance(args, (tuple, list)) else tuple(args)
+    args = (args,) if is_tensor(args) or not isinstance(args, (tuple, list)) else tuple(args)
     if args and isinstance(args[-1], dict) and kwargs is None:
         # older calling convention: a trailing dict in `args` holds the keyword arguments
         args, kwargs = args[:-1], args[-1]
     if not args and not kwargs:
         args = example_of(model) or ()
-    args = tuple(a if taken(a) or not hasattr(a, "asnumpy") else adopt(a.copy()) for a in args)
+    args = tuple(a if is_tensor(a) or not hasattr(a, "asnumpy") else adopt(a.copy()) for a in args)
     named = _graph._named(model, args, kwargs or {})
     names = list(input_names or [])
     dynamic = _axes(dynamic_axes, dynamic_shapes, named, names)

@@ -1,11 +1,11 @@
 """Optimizers (https://pytorch.org/docs/stable/optim.html).
 
 Each file holds one algorithm, as a class and as a function over lists of tensors. The update
-formulas of the elementwise optimizers are defined once, in mindtorch/backend/updates.py.
+formulas of the elementwise optimizers are defined once, in mindtorch/backend/optimizer_formulas.py.
 
 Float32, float64 and complex parameters in host memory use a kernel built from these formulas
 (mindtorch/backend/cpu/optimizer.py), which updates all parameters of a group at once. A device with
-such kernels does the same (mindtorch/core/optimizers.py). Half precision and differentiable=True go
+such kernels does the same (mindtorch/core/fused_optim.py). Half precision and differentiable=True go
 through tensor ops (_spaces.py).
 """
 from mindtorch.torch.optim import _functional as _functional

@@ -2,7 +2,7 @@
 import math
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.optim._spaces import InPlace, Lists
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
@@ -29,7 +29,7 @@ class Adafactor(Optimizer):
 
     def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None,
                  maximize=False):
-        if taken(lr) and lr.numel() != 1:
+        if is_tensor(lr) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         eps1, eps2 = eps[0], eps[1]
         for ok, text in ((0.0 <= lr, f"Learning rate should be >= 0 but is: {lr}"),

@@ -4,7 +4,7 @@ import warnings
 from functools import wraps
 from weakref import ref
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import Optimizer
 
 EPOCH_DEPRECATION_WARNING = (
@@ -19,7 +19,7 @@ _SEE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-ad
 def _value(x):
     """Returns a copy of a tensor, since the owner may modify it; returns Python scalars unchanged.
     """
-    return x.detach().clone() if taken(x) else x
+    return x.detach().clone() if is_tensor(x) else x
 
 
 def _param_groups_val_list(optimizer, key):
@@ -28,8 +28,8 @@ def _param_groups_val_list(optimizer, key):
 
 def _update_param_group_val(group, key, value):
     """Sets group[key] to `value`; a tensor is filled in place, so that it stays the same object."""
-    if taken(group[key]):
-        group[key].fill_(value.item() if taken(value) else value)
+    if is_tensor(group[key]):
+        group[key].fill_(value.item() if is_tensor(value) else value)
     else:
         group[key] = value
 

@@ -2,7 +2,7 @@
 import math
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import Optimizer, _evaluate, _get_value, _use_grad_for_differentiable, _zeros
 
 __all__ = ["Muon", "muon"]
@@ -25,7 +25,7 @@ class Muon(Optimizer):
     def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True,
                  ns_coefficients=(DEFAULT_A, DEFAULT_B, DEFAULT_C), eps=EPS, ns_steps=DEFAULT_NS_STEPS,
                  adjust_lr_fn=None):
-        if taken(lr) and lr.numel() != 1:
+        if is_tensor(lr) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         for name, value in (("Learning rate", lr), ("momentum", momentum), ("weight decay", weight_decay)):
             if not 0.0 <= value:

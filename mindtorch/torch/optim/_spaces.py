@@ -1,17 +1,17 @@
-"""Array namespaces of tensor ops for mindtorch/backend/updates.py: in place, and recorded for
+"""Array namespaces of tensor ops for mindtorch/backend/optimizer_formulas.py: in place, and recorded for
 backward."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 
 def _number(x):
-    return x.item() if taken(x) else x
+    return x.item() if is_tensor(x) else x
 
 
 class InPlace:
     """Namespace that updates in place where possible, with PyTorch's fused ops."""
 
-    steps = {}  # name of a step -> its update, where it differs from the one in backend/updates.py
+    steps = {}  # name of a step -> its update, where it differs from the one in backend/optimizer_formulas.py
 
     @staticmethod
     def gradient(g, p, wd, maximize, decay):
@@ -21,7 +21,7 @@ class InPlace:
             g = -g
         if not decay:
             return g
-        return g + p * wd if taken(wd) and wd.requires_grad else g.add(p, alpha=_number(wd))
+        return g + p * wd if is_tensor(wd) and wd.requires_grad else g.add(p, alpha=_number(wd))
 
     @staticmethod
     def held(x):
@@ -128,7 +128,7 @@ class InPlace:
 
     @staticmethod
     def sub_scaled_(p, x, c):
-        return p.addcmul_(x, c, value=-1) if taken(c) and c.requires_grad else p.add_(x, alpha=-_number(c))
+        return p.addcmul_(x, c, value=-1) if is_tensor(c) and c.requires_grad else p.add_(x, alpha=-_number(c))
 
     @staticmethod
     def sub_div_(p, x, y, c):

@@ -1,6 +1,6 @@
 """Adam (https://pytorch.org/docs/stable/generated/torch.optim.Adam.html); AdamW is Adam with decoupled weight decay."""
-from mindtorch.core.optimizers import plan as _plan
-from mindtorch.core.tensor import taken
+from mindtorch.core.fused_optim import plan as _plan
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,
@@ -42,16 +42,16 @@ class Adam(Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None,
                  maximize=False, capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
         _check_lr(lr)
-        if taken(lr) and foreach and not capturable:
+        if is_tensor(lr) and foreach and not capturable:
             raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
         _check_at_least_zero(eps=eps)
         _check_betas(betas)
         _check_at_least_zero(weight_decay=weight_decay)
-        tensors = [taken(b) for b in betas]
-        if any(tensors) and not all(taken(b) for b in betas):
+        tensors = [is_tensor(b) for b in betas]
+        if any(tensors) and not all(is_tensor(b) for b in betas):
             raise ValueError("betas must be either both floats or both Tensors")
-        for i, is_tensor in enumerate(tensors):
-            if is_tensor:
+        for i, given_tensor in enumerate(tensors):
+            if given_tensor:
                 if foreach and not capturable:
                     raise ValueError(f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True")
                 if betas[i].numel() != 1:

@@ -14,15 +14,15 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import mindtorch.torch as torch
-from mindtorch.backend import updates
+from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.mindspore import parallel_context
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.runtime import in_graph_mode
-from mindtorch.core import devices, optimizers
+from mindtorch.core import device_dispatch, fused_optim
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import CompressedTensor
-from mindtorch.core.tape import RemovableHandle
-from mindtorch.core.tensor import Tensor, adopt, taken
+from mindtorch.core.primitives import RemovableHandle
+from mindtorch.core.tensor import Tensor, adopt, is_tensor
 from mindtorch.torch.optim._spaces import InPlace, Lists, Recorded
 
 __all__ = ["Optimizer", "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"]
@@ -107,7 +107,7 @@ def _get_value(x):
 
 def _to_scalar(x):
     """Returns a one-element tensor as a 0-dim tensor; returns Python scalars unchanged."""
-    return x.squeeze() if taken(x) and x.dim() != 0 else x
+    return x.squeeze() if is_tensor(x) and x.dim() != 0 else x
 
 
 def _stack_if_compiling(x):
@@ -177,7 +177,7 @@ def _check_fused(optimizer, fused, foreach, differentiable):
 
 
 def _check_lr(lr, message="Invalid learning rate: {}"):
-    if taken(lr) and lr.numel() != 1:
+    if is_tensor(lr) and lr.numel() != 1:
         raise ValueError("Tensor lr must be 1-element")
     if not 0.0 <= lr:
         raise ValueError(message.format(lr))
@@ -212,7 +212,7 @@ def _check_capturable(capturable, params, what="params and state_steps", support
 
 def _check_steps(state_steps):
     for t in state_steps:
-        if not taken(t):
+        if not is_tensor(t):
             raise RuntimeError("API has changed, `state_steps` argument must contain a list of singleton tensors")
 
 
@@ -257,7 +257,7 @@ def _amp_skips(grads, grad_scale, found_inf):
     return False
 
 
-# ------------------------------------------------------------------ the elementwise algorithms (mindtorch/backend/updates.py)
+# ------------------------------------------------------------------ the elementwise algorithms (mindtorch/backend/optimizer_formulas.py)
 class _State:
     """Declaration of a tensor that an algorithm stores for each parameter.
 
@@ -283,7 +283,7 @@ def _counted(plan, state_steps):
     Where tensor ops do the update, the result is an iterator that increments lazily.
     """
     if plan is not None:
-        return optimizers.advance(state_steps)
+        return fused_optim.step_counts(state_steps)
     return map(_count, state_steps)
 
 
@@ -317,10 +317,10 @@ def _update(plan, name, changed, grads, keys, make, differentiable=False, real=T
             else:
                 known = {k: make(k) for k in set(keys)}
                 consts = [known[k] for k in keys]
-        optimizers.run(plan, changed, grads, consts)
+        fused_optim.fused_step(plan, changed, grads, consts)
         return None
     space, out = Recorded if differentiable else Lists if foreach else InPlace, []
-    update = space.steps.get(name) or updates.STEPS[name]
+    update = space.steps.get(name) or optimizer_formulas.STEPS[name]
     for i, key in enumerate(keys):
         row = [grads[i], *[column[i] for column in changed]]
         if real and torch.is_complex(row[1]):
@@ -457,14 +457,14 @@ class Optimizer:
             inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
         def call(self, args, kwargs):
-            if devices.USED:
+            if device_dispatch.USED:
                 for group in self.param_groups:
                     for p in group["params"][:1]:
-                        devices.settle(p._dev)
+                        device_dispatch.raise_pending_errors(p._device)
             if not args or not _is_grads(args[0]):
                 return func(self, *args, **kwargs)
             params = Optimizer.parameters.__get__(self)
-            grads = [None if g is None else adopt(g, None if p is None else p._dev) for g, p in itertools.zip_longest(args[0], params[:len(args[0])])]
+            grads = [None if g is None else adopt(g, None if p is None else p._device) for g, p in itertools.zip_longest(args[0], params[:len(args[0])])]
             if not torch_style:
                 return func(self, tuple(grads), *args[1:], **kwargs)
             closure = args[1] if len(args) > 1 else kwargs.pop("closure", None)
@@ -499,16 +499,16 @@ class Optimizer:
         params = Optimizer.parameters.__get__(self)
         if len(grads) != len(params):
             raise ValueError(f"got {len(grads)} gradients for {len(params)} parameters")
-        kept = [p._g for p in params]
+        kept = [p._grad_ for p in params]
         try:
             for p, g in zip(params, grads):
                 # A frozen parameter (the statistics of a MindSpore BatchNorm, for example) must not
                 # change, though MindSpore returns a gradient for it.
-                p.grad = None if isinstance(p, torch.nn.Parameter) and not p._rg else g
+                p.grad = None if isinstance(p, torch.nn.Parameter) and not p._requires_grad_ else g
             result = func(self, *args, **kwargs)
         finally:
             for p, g in zip(params, kept):
-                p._g = g
+                p._grad_ = g
         return result if loss is None else loss
 
     def step(self, closure=None):
@@ -528,11 +528,11 @@ class Optimizer:
         """Sets the gradients to None, or to zero in place."""
         for group in self.param_groups:
             for p in group["params"]:
-                g = p._g
+                g = p._grad_
                 if g is None:
                     continue
-                if set_to_none or devices.doubt.about(g):
-                    p._g = None
+                if set_to_none or device_dispatch.async_errors.about(g):
+                    p._grad_ = None
                     continue
                 if g.grad_fn is not None:
                     g.detach_()
@@ -567,7 +567,7 @@ class Optimizer:
                 if self._no_sparse is not None:
                     raise RuntimeError(self._no_sparse)
                 has_sparse = True
-            if complexes and p._stype.kind == "c":
+            if complexes and p._np_dtype.kind == "c":
                 has_complex = True
             if declared:
                 state = states[p]
@@ -607,7 +607,7 @@ class Optimizer:
             params = [p for _, p in params]
         param_group["params"] = params
         for p in params:
-            if not taken(p):
+            if not is_tensor(p):
                 raise TypeError("optimizer can only optimize Tensors, but one of the params is " + torch.typename(p))
             if not self.defaults.get("differentiable", None) and not (p.is_leaf or p.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")
@@ -647,7 +647,7 @@ class Optimizer:
             packed["params"] = [position[id(p)] for p in group["params"]]
             start += len(packed["params"])
             groups.append(packed)
-        state = {(position[id(k)] if taken(k) else k): v for k, v in self.state.items()}
+        state = {(position[id(k)] if is_tensor(k) else k): v for k, v in self.state.items()}
         out = {"state": state, "param_groups": groups}
         for hook in tuple(self._optimizer_state_dict_post_hooks.values()):
             changed = hook(self, out)
@@ -703,7 +703,7 @@ class Optimizer:
             group = next((g for g in param_groups if param_id in g["params"]), {})
             if group.get("capturable", False) or group.get("fused", False):
                 return value.to(dtype=torch.float32, device="cpu")
-            return value.cpu() if taken(value) and value._h is not None else value
+            return value.cpu() if is_tensor(value) and value._handle is not None else value
         if param.is_floating_point():
             return value.to(dtype=param.dtype, device=param.device)
         return value.to(device=param.device)

@@ -1,6 +1,6 @@
 """Rprop (https://pytorch.org/docs/stable/generated/torch.optim.Rprop.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.optimizers import plan as _plan
+from mindtorch.core.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,
@@ -30,7 +30,7 @@ class Rprop(Optimizer):
     """
 
     _states = (_STEP, _State("prev"),
-               _State("step_size", lambda p, g, group: torch.full_like(g, _first_size(_get_value(group["lr"]), p._stype.kind == "c"))))
+               _State("step_size", lambda p, g, group: torch.full_like(g, _first_size(_get_value(group["lr"]), p._np_dtype.kind == "c"))))
     _lists = "prev", "step_size", "step"
     _no_sparse = "Rprop does not support sparse gradients"
 

@@ -1,5 +1,5 @@
 """Stochastic gradient descent (https://pytorch.org/docs/stable/generated/torch.optim.SGD.html)."""
-from mindtorch.core.optimizers import blank_like, plan as _plan
+from mindtorch.core.fused_optim import empty_buffer_like, plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _State,
@@ -95,7 +95,7 @@ def _fill_missing(params, buffers):
     for i, (p, b) in enumerate(zip(params, buffers)):
         if b is None:
             if id(p) not in made:
-                buffer = blank_like(p)
+                buffer = empty_buffer_like(p)
                 # The buffer of a sharded parameter is sharded as well, and checkpoints must record
                 # this.
                 made[id(p)] = p._with_local(buffer) if hasattr(p, "_with_local") else buffer

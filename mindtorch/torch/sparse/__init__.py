@@ -11,10 +11,10 @@ import importlib
 import numpy as np
 
 from mindtorch.core import sparse as core
-from mindtorch.core.foreign import type_name
+from mindtorch.core.error_messages import type_name
 from mindtorch.core.sparse import CompressedTensor, Sparse, SparseTensor, refusal
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Parameter, Tensor, wrap, taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import Parameter, Tensor, wrap_array, is_tensor
 from mindtorch.torch import _types
 
 __all__ = ["addmm", "mm", "sum", "softmax", "log_softmax", "sampled_addmm", "spdiags", "spsolve", "as_sparse_gradcheck",
@@ -61,7 +61,7 @@ Tensor.dense_dim = lambda self: self.ndim
 
 # ------------------------------------------------------------------ functions
 def _need_sparse(name, x):
-    if not taken(x):
+    if not is_tensor(x):
         raise TypeError(f"{name}(): argument must be Tensor, not {type_name(x)}")
     if isinstance(x, CompressedTensor):
         raise refusal(f"torch.sparse.{name}", (x,))
@@ -80,7 +80,7 @@ def mm(mat1, mat2, reduce=None):
         if not isinstance(mat1, Sparse):
             raise NotImplementedError(f"torch.sparse.mm with reduce={reduce!r} is not supported for layout torch.strided, dtype {mat1.dtype}, device {mat1.device}")
         return _compressed("_ops").reduced_mm(mat1, mat2, reduce)
-    return TABLE["mm"].fn(mat1, mat2)
+    return OPS["mm"].fn(mat1, mat2)
 
 
 def _compressed(more=""):
@@ -91,7 +91,7 @@ def addmm(mat, mat1, mat2, *, beta=1.0, alpha=1.0):
     """Computes beta * mat + alpha * mat1 @ mat2 for a sparse mat1."""
     if not isinstance(mat1, CompressedTensor):
         _need_sparse("addmm", mat1)
-    return TABLE["addmm"].fn(mat, mat1, mat2, beta=beta, alpha=alpha)
+    return OPS["addmm"].fn(mat, mat1, mat2, beta=beta, alpha=alpha)
 
 
 def sampled_addmm(input, mat1, mat2, *, beta=1.0, alpha=1.0, out=None):
@@ -153,14 +153,14 @@ def spdiags(diagonals, offsets, shape, layout=None):
         col = np.arange(max(o, 0), min(cols, rows + o, d.shape[1]))
         idx.append(np.stack((col - o, col)))
         at.append(k * d.shape[1] + col)
-    values = d.reshape(-1).index_select(0, wrap(np.concatenate(at)).to(d.device))
-    r = TABLE["sparse_coo_tensor"].fn(wrap(np.concatenate(idx, axis=1)), values, (rows, cols))
+    values = d.reshape(-1).index_select(0, wrap_array(np.concatenate(at)).to(d.device))
+    r = OPS["sparse_coo_tensor"].fn(wrap_array(np.concatenate(idx, axis=1)), values, (rows, cols))
     return r if kind == "sparse_coo" else r.to_sparse(layout=layout)
 
 
 def _refused(name):
     def fn(*args, **kwargs):
-        given = next((a for a in args if taken(a)), None)
+        given = next((a for a in args if is_tensor(a)), None)
         where = f" (dtype {given.dtype}, device {given.device})" if given is not None else " on device cpu"
         raise NotImplementedError(f"torch.sparse.{name} is not supported{where}")
     fn.__name__ = fn.__qualname__ = name
@@ -187,7 +187,7 @@ def as_sparse_gradcheck(gradcheck):
                 if x._nnz() * (1 if not isinstance(x, CompressedTensor) else int(np.prod(_compressed().blocks(x), dtype=int))) < np.prod(x.shape[-2:], dtype=int):
                     # Not masked: store all elements, so that unstored elements are checked as
                     # explicit zeros.
-                    full = TABLE["ones_like"].fn(x.detach().to_dense())
+                    full = OPS["ones_like"].fn(x.detach().to_dense())
                     inputs[i] = _filled(x, full).requires_grad_()
         likes = {i: inputs[i] for i in where}
         flat = [x._values().detach().clone().requires_grad_() if i in likes else x for i, x in enumerate(inputs)]
@@ -259,7 +259,7 @@ class check_sparse_tensor_invariants:
 
 def _matrix_product(name):
     def fn(input, mat2):
-        return TABLE["mm"].fn(input, mat2)
+        return OPS["mm"].fn(input, mat2)
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = "Multiplies two matrices, one of which may be sparse."
     return fn
@@ -308,9 +308,9 @@ def _sparse_only(name, *parameters):
     def fn(*args, **kwargs):
         found = next((a for a in (*args, *kwargs.values()) if isinstance(a, Sparse)), None)
         if found is None:
-            given = next((a for a in (*args, *kwargs.values()) if taken(a)), None)
+            given = next((a for a in (*args, *kwargs.values()) if is_tensor(a)), None)
             raise NotImplementedError(f"torch.{name} needs a sparse tensor" + (f", not a strided one of dtype {given.dtype} on device {given.device}"
-                                                                              if given is not None else " (device cpu)"))
+                                                                               if given is not None else " (device cpu)"))
         return _meaning(name, args, kwargs)
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = f"{name}({', '.join(parameters)}) for sparse tensors.\n\n    Raises NotImplementedError for strided tensors."

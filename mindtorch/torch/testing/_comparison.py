@@ -6,8 +6,8 @@ import numpy as np
 
 from mindtorch import torch
 from mindtorch.core.sparse import Sparse
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import tensor_from, values
+from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.sync import tensor_from, to_host
 
 _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7),
                "complex32": (1e-3, 1e-5), "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7)}
@@ -15,7 +15,7 @@ _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (
 
 def default_tolerances(*inputs, dtype_precisions=None):
     """Returns (rtol, atol) of the least precise of the given tensors and dtypes."""
-    names = [str(i.dtype if taken(i) else i).removeprefix("torch.") for i in inputs]
+    names = [str(i.dtype if is_tensor(i) else i).removeprefix("torch.") for i in inputs]
     found = [_TOLERANCES.get(n, (0.0, 0.0)) for n in names]
     return max(f[0] for f in found), max(f[1] for f in found)
 
@@ -27,7 +27,7 @@ class _Options:
 
 def _where(path):
     return "" if not path else "\n\nThe failure occurred for item " + "".join(f"[{p!r}]" if not isinstance(p, int) else f"[{p}]"
-                                                                           for p in path)
+                                                                              for p in path)
 
 
 def _fail(o, text, path, kind=AssertionError):
@@ -52,7 +52,7 @@ def _tensors(a, e, o, path):
     if a.device.type == "meta" or e.device.type == "meta":
         return
     rtol, atol = (o.rtol, o.atol) if o.rtol is not None else default_tolerances(a, e)
-    x, y = [values(t.detach().to_dense() if isinstance(t, Sparse) else t.detach()) for t in (a, e)]
+    x, y = [to_host(t.detach().to_dense() if isinstance(t, Sparse) else t.detach()) for t in (a, e)]
     wide = np.complex128 if "c" in (x.dtype.kind, y.dtype.kind) else np.float64
     exact = x.dtype.kind in "biu" and y.dtype.kind in "biu" and rtol == 0 and atol == 0
     with np.errstate(all="ignore"):
@@ -128,7 +128,7 @@ def _compare(a, e, o, path):
         if not (isinstance(a, (Tensor, np.ndarray)) and isinstance(e, (Tensor, np.ndarray))) and (
                 not (isinstance(a, type(e)) or isinstance(e, type(a)))):
             _fail(o, f"No comparison pair was able to handle inputs of type {type(a)} and {type(e)}.", path, TypeError)
-        _tensors(*[torch.as_tensor(t) if taken(t) else torch.as_tensor(t, device="cpu") for t in (a, e)], o, path)
+        _tensors(*[torch.as_tensor(t) if is_tensor(t) else torch.as_tensor(t, device="cpu") for t in (a, e)], o, path)
 
 
 def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=None, equal_nan=False, check_device=True, check_dtype=True,
@@ -149,7 +149,7 @@ def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=Non
 def assert_allclose(actual, expected, rtol=None, atol=None, equal_nan=True, msg=""):
     """Former version of `assert_close` that does not compare dtypes."""
     actual = torch.as_tensor(actual)
-    expected = torch.as_tensor(expected, device=None if taken(expected) else actual.device)
+    expected = torch.as_tensor(expected, device=None if is_tensor(expected) else actual.device)
     if rtol is None and atol is None:
         rtol, atol = default_tolerances(actual, expected)
     assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None)
@@ -188,7 +188,7 @@ def make_tensor(*shape, dtype, device="cpu", low=None, high=None, requires_grad=
     else:
         t = torch.randint(int(lo), int(hi), full, dtype=torch.int64, device="cpu").to(dtype)
     if exclude_zero:
-        a = values(t).copy()
+        a = to_host(t).copy()
         a[a == 0] = 1 if a.dtype.kind in "biu" else np.finfo(np.float32).tiny
         t = tensor_from(a, t)
     if noncontiguous and shape:

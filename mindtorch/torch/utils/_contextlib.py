@@ -3,7 +3,7 @@ import functools
 import inspect
 import warnings
 
-from mindtorch.core.grad_mode import Switch
+from mindtorch.core.grad_mode import GradMode
 
 __all__ = []
 
@@ -27,7 +27,7 @@ def context_decorator(ctx, func):
     if inspect.isgeneratorfunction(func):
         switch = _DecoratorContextManager()
         switch.clone = make
-        return Switch.__call__(switch, func)
+        return GradMode.__call__(switch, func)
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
@@ -36,7 +36,7 @@ def context_decorator(ctx, func):
     return wrapper
 
 
-class _DecoratorContextManager(Switch):
+class _DecoratorContextManager(GradMode):
     """Context manager that can decorate functions and generators; `clone` creates the context of a
     call."""
 

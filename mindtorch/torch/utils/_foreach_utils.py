@@ -1,5 +1,5 @@
 """torch.utils._foreach_utils: grouping of tensors by device and dtype, for external optimizers."""
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import _get_foreach_kernels_supported_devices, _get_fused_kernels_supported_devices  # noqa: F401
 
 
@@ -14,7 +14,7 @@ def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):
         raise RuntimeError("_group_tensors_by_device_and_dtype: expected a non-empty list whose first list is not empty")
     first = tensorlistlist[0]
     for i, t in enumerate(first):
-        if not taken(t):
+        if not is_tensor(t):
             raise RuntimeError(f"Tensors of the first list of nested Tensor lists are supposed to be defined but the {i}-th Tensor is not.")
     if any(len(other) not in (0, len(first)) for other in tensorlistlist):
         raise RuntimeError(f"_group_tensors_by_device_and_dtype: lists must be empty or of equal length, got {[len(other) for other in tensorlistlist]}")
@@ -29,4 +29,4 @@ def _device_has_foreach_support(device):
 
 
 def _has_foreach_support(tensors, device):
-    return _device_has_foreach_support(device) and all(t is None or taken(t) for t in tensors)
+    return _device_has_foreach_support(device) and all(t is None or is_tensor(t) for t in tensors)

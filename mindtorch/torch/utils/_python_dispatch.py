@@ -6,8 +6,8 @@ The ops are those of torch/_dispatch_protocol.py, which describes the difference
 import contextlib
 from typing import Protocol, runtime_checkable
 
-from mindtorch.core import alias
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core import inplace
+from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.torch import _aten_calls, _dispatch_protocol as _protocol
 from mindtorch.torch._function_protocol import StackedMode
 from mindtorch.torch.utils._pytree import tree_flatten
@@ -97,7 +97,7 @@ class TensorWithFlatten(Protocol):
 
 def is_traceable_wrapper_subclass(t):
     """True for a tensor subclass that implements flatten and unflatten."""
-    return taken(t) and type(t) is not Tensor and hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
+    return is_tensor(t) and type(t) is not Tensor and hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
 
 
 def is_traceable_wrapper_subclass_type(t):
@@ -130,12 +130,12 @@ def return_and_correct_aliasing(func, args, kwargs, out):
     view = func.prim.view if isinstance(func, _aten_calls.Primitive) else name in _aten_calls.VIEWS
     if kwargs.get("out") is not None and name[-1] != "_":
         return kwargs["out"]
-    if name[-1:] == "_" and name[-2:] != "__" and args and taken(args[0]):
+    if name[-1:] == "_" and name[-2:] != "__" and args and is_tensor(args[0]):
         return args[0]
-    if view and args and taken(args[0]):
-        counter = alias.version(args[0])
+    if view and args and is_tensor(args[0]):
+        counter = inplace.version_counter(args[0])
         for t in tree_flatten(out)[0]:
-            if taken(t) and t is not args[0]:
-                t._ver = counter
+            if is_tensor(t) and t is not args[0]:
+                t._version_counter = counter
     return out
 

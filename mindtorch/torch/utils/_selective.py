@@ -3,7 +3,7 @@
 import enum
 from functools import partial
 
-from mindtorch.core.tensor import detached, taken
+from mindtorch.core.tensor import detached, is_tensor
 from mindtorch.torch import ops
 from mindtorch.torch._ops import OpOverload, OpOverloadPacket
 from mindtorch.torch.utils._python_dispatch import TorchDispatchMode
@@ -77,7 +77,7 @@ class _CachingTorchDispatchMode(_SelectiveMode):
             entries.append(_AGAIN)
         else:
             offload = policy in (CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLOAD)
-            entries.append(tree_map(lambda t: _Kept(t, offload) if taken(t) else t, out))
+            entries.append(tree_map(lambda t: _Kept(t, offload) if is_tensor(t) else t, out))
         return out
 
 

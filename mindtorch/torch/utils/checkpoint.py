@@ -5,11 +5,11 @@ import traceback
 import warnings
 import weakref
 
-from mindtorch.core import engine, rng, tape
+from mindtorch.core import engine, rng, primitives
 from mindtorch.core.device import get_default as get_default_device
 from mindtorch.core.grad_mode import enable_grad, mode, no_grad
-from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import taken
+from mindtorch.core.primitives import Node, new_node
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.amp import autocast_mode
 from mindtorch.torch.autograd import backward
 from mindtorch.torch.autograd.function import Function
@@ -37,7 +37,7 @@ class CheckpointError(RuntimeError):
 def get_device_states(*args):
     """Returns (devices, RNG states) of the arguments on an accelerator; both lists are empty
     without an accelerator."""
-    indices = sorted({a.get_device() for a in args if taken(a) and a.device.type not in ("cpu", "meta")})
+    indices = sorted({a.get_device() for a in args if is_tensor(a) and a.device.type not in ("cpu", "meta")})
     if indices:
         raise NotImplementedError(f"get_device_states is not supported for tensors on devices {indices}")
     return [], []
@@ -99,7 +99,7 @@ def detach_variable(inputs):
         raise RuntimeError("Only tuple of tensors is supported. Got Unsupported input type: ", type(inputs).__name__)
     out = []
     for x in inputs:
-        if taken(x):
+        if is_tensor(x):
             rg = x.requires_grad
             x = x.detach()
             x.requires_grad = rg
@@ -108,7 +108,7 @@ def detach_variable(inputs):
 
 
 def check_backward_validity(inputs):
-    if not any(x.requires_grad for x in inputs if taken(x)):
+    if not any(x.requires_grad for x in inputs if is_tensor(x)):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
@@ -150,15 +150,15 @@ class CheckpointFunction(Function):
     def forward(ctx, run_function, preserve_rng_state, *args):
         check_backward_validity(args)
         ctx.run_function, ctx.around = run_function, _Surroundings(preserve_rng_state)
-        ctx.args = [None if taken(a) else a for a in args]
-        ctx.where = [i for i, a in enumerate(args) if taken(a)]
-        ctx.save_for_backward(*[a for a in args if taken(a)])
+        ctx.args = [None if is_tensor(a) else a for a in args]
+        ctx.where = [i for i, a in enumerate(args) if is_tensor(a)]
+        ctx.save_for_backward(*[a for a in args if is_tensor(a)])
         with no_grad():
             return run_function(*args)
 
     @staticmethod
     def backward(ctx, *gs):
-        if engine.current_pass().useful is not None:
+        if engine.current_graph_task().exec_info is not None:
             raise RuntimeError("torch.utils.checkpoint is incompatible with .grad() or `inputs`: with use_reentrant=True, call .backward() without `inputs` "
                                "instead of autograd.grad(), or pass use_reentrant=False.")
         args = list(ctx.args)
@@ -167,12 +167,12 @@ class CheckpointFunction(Function):
         fresh = detach_variable(tuple(args))
         with ctx.around.again(), enable_grad():
             outs = ctx.run_function(*fresh)
-        outs = (outs,) if taken(outs) else outs
-        pairs = [(o, g) for o, g in zip(outs, gs) if taken(o) and o.requires_grad]
+        outs = (outs,) if is_tensor(outs) else outs
+        pairs = [(o, g) for o, g in zip(outs, gs) if is_tensor(o) and o.requires_grad]
         if not pairs:
             raise RuntimeError("none of output has requires_grad=True, this checkpoint() is not necessary")
         backward([o for o, _ in pairs], [g for _, g in pairs])
-        return (None, None) + tuple(x.grad if taken(x) else None for x in fresh)
+        return (None, None) + tuple(x.grad if is_tensor(x) else None for x in fresh)
 
 
 # ------------------------------------------------------------------ non-reentrant variant
@@ -224,13 +224,13 @@ class _Frame:
         # saved yet
         self.over = False
         self.lines = ([], []) if debug else None
-        self.args = [None if taken(a) else a for a in args]
+        self.args = [None if is_tensor(a) else a for a in args]
         self.node = new_node(_Inputs)
-        self.node.prim, self.node.edges, self.node.meta = None, [], ()
-        self.node.vals = kept = {}
+        self.node._prim, self.node._next_edges, self.node._input_metadata = None, [], ()
+        self.node._saved = kept = {}
         for i, a in enumerate(args):
-            if taken(a):
-                tape._save(str(i), a, kept)
+            if is_tensor(a):
+                primitives._save(str(i), a, kept)
 
     def pack(self, t):
         place = _Place()
@@ -241,7 +241,7 @@ class _Frame:
         return place
 
     def unpack(self, place):
-        this = engine.current_pass()
+        this = engine.current_graph_task()
         if this is None:
             # a node's saved tensors are read outside of a backward pass
             return self.recompute()[place]
@@ -256,8 +256,8 @@ class _Frame:
 
     def recompute(self):
         args = list(self.args)
-        for name, kept in self.node.vals.items():
-            args[int(name)] = tape._unpack(self.node, kept, name)
+        for name, kept in self.node._saved.items():
+            args[int(name)] = primitives._unpack(self.node, kept, name)
         values, count, most = weakref.WeakKeyDictionary(), 0, len(self.places)
 
         def pack(t):

@@ -8,7 +8,7 @@ import warnings
 from collections import defaultdict
 from math import prod
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.utils._python_dispatch import TorchDispatchMode
 from mindtorch.torch.utils._pytree import tree_map
@@ -22,7 +22,7 @@ flop_registry = {}
 
 def get_shape(i):
     """Returns the shape of a tensor; returns other values unchanged."""
-    return i.shape if taken(i) else i
+    return i.shape if is_tensor(i) else i
 
 
 def shape_wrapper(f):

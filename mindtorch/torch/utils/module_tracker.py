@@ -2,7 +2,7 @@
 import weakref
 
 from mindtorch.core import engine
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.autograd.graph import register_multi_grad_hook
 from mindtorch.torch.autograd.variable import Variable
 from mindtorch.torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -27,7 +27,7 @@ class ModuleTracker:
     @property
     def is_bw(self):
         """True while backward is running."""
-        return engine.current_pass() is not None
+        return engine.current_graph_task() is not None
 
     def _name(self, module):
         name = self._names.setdefault(module, type(module).__name__)
@@ -53,7 +53,7 @@ class ModuleTracker:
         return lambda *_: self.parents.discard(name)
 
     def _watch(self, values, hook):
-        tensors = [t for t in tree_flatten(values)[0] if taken(t) and t.requires_grad]
+        tensors = [t for t in tree_flatten(values)[0] if is_tensor(t) and t.requires_grad]
         if tensors:
             self._hooks.append(register_multi_grad_hook(tensors, hook))
 

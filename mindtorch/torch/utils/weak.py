@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import MutableMapping
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["TensorWeakRef", "WeakIdRef", "WeakIdKeyDictionary", "WeakTensorKeyDictionary"]
 
@@ -135,7 +135,7 @@ class TensorWeakRef:
     exists."""
 
     def __init__(self, tensor):
-        if not taken(tensor):
+        if not is_tensor(tensor):
             raise AssertionError(f"expected torch.Tensor, got {type(tensor)}.")
         self.ref = weakref.ref(tensor)
 

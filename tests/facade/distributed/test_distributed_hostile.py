@@ -11,9 +11,9 @@ import pytest
 import torch.distributed as real_dist
 
 import mindtorch.torch.distributed as dist
-from mindtorch.backend.comm import link as comm_link, tcpstore as comm_tcpstore
+from mindtorch.backend.comm import transport as comm_link, tcpstore as comm_tcpstore
 from mindtorch.backend.comm.group import SocketGroup
-from mindtorch.backend.comm.link import Fabric
+from mindtorch.backend.comm.transport import Transport
 from mindtorch.torch.distributed import _objects
 
 TIME = datetime.timedelta(seconds=5)
@@ -237,7 +237,7 @@ def pair():
     store, made = dist.HashStore(), {}
 
     def make(rank):
-        fabric = Fabric(store, "job", rank, 2, 20.0, ("127.0.0.1", 1))
+        fabric = Transport(store, "job", rank, 2, 20.0, ("127.0.0.1", 1))
         made[rank] = fabric, SocketGroup(fabric, "0", [0, 1], 4.0, "0")
     threads = [threading.Thread(target=make, args=(r,)) for r in range(2)]
     for t in threads:

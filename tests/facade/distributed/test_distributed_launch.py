@@ -206,7 +206,7 @@ def test_variables_of_mpirun(tmp_path):
     """The variables that Open MPI's mpirun sets; MPI itself is not needed."""
     (tmp_path / "s.py").write_text(OTHER)
     envs = [{"OMPI_COMM_WORLD_RANK": r, "OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_LOCAL_RANK": r, "OMPI_COMM_WORLD_LOCAL_SIZE": 2,
-             "PMIX_NAMESPACE": f"prterun-{os.getpid()}"} for r in (0, 1)]
+            "PMIX_NAMESPACE": f"prterun-{os.getpid()}"} for r in (0, 1)]
     for r, (status, text) in enumerate(together([[tmp_path / "s.py"]] * 2, tmp_path, envs=envs)):
         assert status == 0 and f"rank {r} of 2 local {r} sum 3.0" in text, text
 

@@ -16,7 +16,7 @@ from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
 
 _slice, _transpose, _broadcast, _expand, _select, _reshape = (G.SliceExtView(), G.TransposeView(), G.BroadcastToView(), G.ExpandDimsView(), G.SelectExtView(),
-                                                            P.Reshape())
+                                                              P.Reshape())
 
 
 def _neg(c):

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend import patience
-from mindtorch.backend.device import Lacking
-from mindtorch.backend.mindspore import dumps
-from mindtorch.backend.mindspore.graph._dynamic import Sheet
+from mindtorch.backend import progress
+from mindtorch.backend.device import UnsupportedByKernel
+from mindtorch.backend.mindspore import ir_dump
+from mindtorch.backend.mindspore.graph._dynamic import RecordedGraph
 from mindtorch.backend.mindspore.graph._files import folder
-from mindtorch.backend.mindspore.graph._recorder import ASCEND, Line, Recorder, _Key, _Many, _Name, _Place, _Weak
+from mindtorch.backend.mindspore.graph.builder import ASCEND, Instruction, Recorder, _Key, _Many, _Name, _Place, _Weak
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import _TensorPy, executor, forget_graphs, from_contiguous, MSParameter, swap_impl, unrecorded
-from mindtorch.backend.mindspore.recording import Number, same, value
+from mindtorch.backend.mindspore.recorder_api import Number, same, value
 from mindtorch.backend.mindspore.runtime import ms
 
 _numbers = itertools.count()
@@ -49,11 +49,11 @@ def _constant(a):
     return ms.mint.empty_like(h, device="Ascend").copy_(h) if ASCEND else h
 
 
-class Uncompiled(Exception):
+class CompileError(Exception):
     """Raised when MindSpore's compiler rejects a graph."""
 
 
-class Refused(Exception):
+class RuntimeGuardFailed(Exception):
     """Raised for input values that a kernel rejects; nothing has been computed."""
 
 
@@ -74,7 +74,8 @@ class Body:
     `dead`: MindSpore has rejected it.
     """
 
-    def __init__(self, lines: Sequence[Line], results: Sequence[str], names: Sequence[str], attributes: dict[str, Any], states: Sequence[Any], level: str,
+    def __init__(self, lines: Sequence[Instruction], results: Sequence[str], names: Sequence[str], attributes: dict[str, Any], states: Sequence[Any],
+                 level: str,
                  inputs: Sequence[Any] = (), shared: Any = None) -> None:
         number = next(_numbers)
         asked: set[str] = set()
@@ -118,13 +119,14 @@ class Body:
         else:
             start = time.perf_counter()
             try:
-                with patience.slow("MindSpore compiles a graph of torch.compile; later calls with the same shapes start at once"), dumps.into(folder()):
+                with progress.notify_if_slow("MindSpore compiles a graph of torch.compile; later calls with the same shapes start at "
+                                             "once"), ir_dump.into(folder()):
                     r = self.cell.construct(*args)
             except Exception as e:
                 self.dead = True
                 if self.shared is not None:
                     self.shared.failed(self, str(e))
-                raise Uncompiled(str(e)) from e
+                raise CompileError(str(e)) from e
             self.compiling = time.perf_counter() - start
         self.runs += 1
         return r
@@ -147,10 +149,10 @@ class Graph:
         self.groups, self.level = groups, level
         self.states = [(groups[index].first, handle) for _, index, handle in recorder.states]
         self.takes, self.makes, self.checks, self.conditions = recorder.takes, recorder.makes, recorder.checks, recorder.conditions
-        self.ones = {stype: _constant(np.ones((), stype)) for kind, *rest in recorder.arguments if kind == "one" for stype in rest}
+        self.ones = {np_dtype: _constant(np.ones((), np_dtype)) for kind, *rest in recorder.arguments if kind == "one" for np_dtype in rest}
         self.lines = len(lines)
         self.calls = [getattr(recorder.attributes[line.call[5:]], "name", line.call) for line in lines]
-        self.sheet: Any = Sheet(recorder, lines, results, (self.count, *self.after, len(self.looks)))
+        self.sheet: Any = RecordedGraph(recorder, lines, results, (self.count, *self.after, len(self.looks)))
         self.arguments: list[Any] = []
         self.extra: list[Any] = []
         #: `free`: the sizes are free. `new`: the body was made for this graph.
@@ -183,7 +185,7 @@ class Graph:
         """Source code that MindSpore compiles."""
         return self.body.source
 
-    uncompiled, refused = Uncompiled, Refused
+    uncompiled, refused = CompileError, RuntimeGuardFailed
 
     def holds(self, given: Sequence[Any], numbers: Sequence[Any]) -> bool:
         """True if the graph is valid for these tensors and scalars."""
@@ -199,11 +201,11 @@ class Graph:
 
     def run(self, given: Sequence[Any], numbers: Sequence[Any], device: Any) -> list[Any]:
         """Runs the graph and returns the outputs."""
-        for i, (sizes, strides, offset, stype), look in self.checks:
+        for i, (sizes, strides, offset, np_dtype), look in self.checks:
             try:
-                look(device.view(self.groups[i].root(given, device), sizes, strides, offset, stype))
+                look(device.view(self.groups[i].root(given, device), sizes, strides, offset, np_dtype))
             except Exception as e:
-                raise Refused from e
+                raise RuntimeGuardFailed from e
         taken = [numbers[key].taken[i] for key, i in self.takes]
         made = [make(*[taken[g.at] if g.__class__ is _Place else g for g in rest]) for make, rest in self.makes]
         args = []
@@ -241,7 +243,7 @@ class Graph:
         for look, h in zip(self.looks, r[n + len(self.after):]):
             try:
                 look(h)
-            except Lacking:
+            except UnsupportedByKernel:
                 raise RuntimeError("a kernel of a compiled call does not support the values that it received: "
                                    "run the call without torch.compile, so that the op is computed on the host") from None
         found = [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.graph import Differs
-from mindtorch.backend.interface import Sizes, Stype
-from mindtorch.backend.mindspore.graph._recorder import ASCEND, Line, Recorder, _Key, _Name, _ms_of
+from mindtorch.backend.graph import ShapeMismatch
+from mindtorch.backend.interface import Sizes, NpDtype
+from mindtorch.backend.mindspore.graph.builder import ASCEND, Instruction, Recorder, _Key, _Name, _ms_of
 from mindtorch.backend.mindspore.npu import shape_of, stype_of
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.runtime import ms
@@ -30,24 +30,24 @@ from mindspore.ops.primitive import Primitive
 _NAMED = re.compile(r"(v\d+)((?:\[\d+\])?)|(x\d+)|self\.(p\d+)|self\.([ab]\d+)")
 
 
-class Sheet:
+class RecordedGraph:
     """The lines of a recording, their results, and the arguments, states and attributes that they
     use."""
 
     __slots__ = ("lines", "results", "attributes", "arguments", "geometry", "states", "kinds", "places")
 
-    def __init__(self, recorder: Recorder, lines: Sequence[Line], results: Sequence[str], kinds: tuple[int, ...]) -> None:
+    def __init__(self, recorder: Recorder, lines: Sequence[Instruction], results: Sequence[str], kinds: tuple[int, ...]) -> None:
         self.lines, self.results, self.arguments, self.kinds = list(lines), list(results), recorder.arguments, kinds
         said = {line.call[5:] for line in lines} | {m[5] for line in lines for o in _texts(line.operands) for m in [_NAMED.fullmatch(o)] if m and m[5]}
         self.attributes = {k: v for k, v in recorder.attributes.items() if k in said}
         self.states = {name: (index, h) for name, index, h in recorder.states}
         self.places = {line.target: i for i, line in enumerate(lines)}
-        of_given = {r.index: (r.sizes, r.stype) for r in recorder.roots if r.index >= 0}
-        by_name = {str(r.own): (r.sizes, r.stype) for r in recorder.roots if r.kind == "argument"}
+        of_given = {r.index: (r.sizes, r.np_dtype) for r in recorder.roots if r.index >= 0}
+        by_name = {str(r.own): (r.sizes, r.np_dtype) for r in recorder.roots if r.kind == "argument"}
         self.geometry = [_geometry(f"x{i}", what, of_given, by_name) for i, what in enumerate(recorder.arguments)]
 
 
-def _geometry(name, what, of_given, by_name) -> tuple[Sizes, Stype] | None:
+def _geometry(name, what, of_given, by_name) -> tuple[Sizes, NpDtype] | None:
     """Returns (sizes, element type) of an argument."""
     kind = what[0]
     if kind == "given":
@@ -77,7 +77,7 @@ class _Pair:
     differ, and `arguments` maps each argument of the first recording to that of the second.
     """
 
-    def __init__(self, base: Sheet, other: Sheet, plain: bool = False) -> None:
+    def __init__(self, base: RecordedGraph, other: RecordedGraph, plain: bool = False) -> None:
         self.base, self.other = base, other
         # whether the second may have a literal scalar where the first has an argument
         self.plain = plain
@@ -87,10 +87,10 @@ class _Pair:
         self._alike: dict[tuple[str, str], bool] = {}
         self.arguments: dict[str, str] = {}
         if len(base.lines) != len(other.lines) or base.kinds != other.kinds:
-            raise Differs("the calls or the requested results differ")
+            raise ShapeMismatch("the calls or the requested results differ")
         for i, (a, b) in enumerate(zip(base.lines, other.lines)):
             if a.effect != b.effect:
-                raise Differs("the writes to state differ")
+                raise ShapeMismatch("the writes to state differ")
             self._prim((i,), base.attributes[a.call[5:]], other.attributes[b.call[5:]])
             self._all((i,), a.operands, b.operands)
         self._all(("results",), list(map(_Name, base.results)), list(map(_Name, other.results)))
@@ -101,44 +101,44 @@ class _Pair:
         if isinstance(a, P.BroadcastTo) and isinstance(b, P.BroadcastTo):
             self._numbers((*path, "shape"), tuple(a.shape), tuple(b.shape))
         elif not alike(a, b):
-            raise Differs(f"the settings of {getattr(a, 'name', a)} depend on a size, or another op is called")
+            raise ShapeMismatch(f"the settings of {getattr(a, 'name', a)} depend on a size, or another op is called")
 
     def _all(self, path, a, b):
         if len(a) != len(b):
-            raise Differs("the number of operands differs")
+            raise ShapeMismatch("the number of operands differs")
         for i, (x, y) in enumerate(zip(a, b)):
             self._operand((*path, i), x, y)
 
     def _operand(self, path, a, b):
         if isinstance(a, list) or isinstance(b, list):
             if a.__class__ is not b.__class__:
-                raise Differs("other operands")
+                raise ShapeMismatch("other operands")
             return self._all(path, a, b)
         if a.__class__ is _Key or b.__class__ is _Key:
             if a.__class__ is not b.__class__ or a.name != b.name:
-                raise Differs("other operands")
+                raise ShapeMismatch("other operands")
             return self._operand((*path, a.name), a.value, b.value)
         m, n = _NAMED.fullmatch(a), _NAMED.fullmatch(b)
         if m is None or n is None:
             if m is not n:
                 if self._is_number(m):
                     return
-                raise Differs("other operands")
+                raise ShapeMismatch("other operands")
             if a != b:
                 self._numbers(path, ast.literal_eval(a), ast.literal_eval(b))
         elif m[1] and n[1]:
             if self.base.places[m[1]] != self.other.places[n[1]] or m[2] != n[2]:
-                raise Differs("other operands")
+                raise ShapeMismatch("other operands")
         elif m[3] and (n[3] or n[4]):
             if self.arguments.setdefault(a, b) != b:
-                raise Differs("other operands")
+                raise ShapeMismatch("other operands")
         elif m[4] and n[4]:
             if self.base.states[m[4]][1] is not self.other.states[n[4]][1]:
-                raise Differs("the graphs have different state tensors")
+                raise ShapeMismatch("the graphs have different state tensors")
         elif m[5] and n[5]:
             self._attribute(path, a, b, self.base.attributes[m[5]], self.other.attributes[n[5]])
         elif not (n[5] and self._is_number(m) and isinstance(self.other.attributes[n[5]], MSTensor) and shape_of(self.other.attributes[n[5]]) == ()):
-            raise Differs(f"operands or state tensors differ ({a}, {b})")
+            raise ShapeMismatch(f"operands or state tensors differ ({a}, {b})")
 
     def _is_number(self, m):
         return self.plain and m is not None and m[3] and self.base.arguments[int(m[3][1:])][0] == "number"
@@ -157,25 +157,25 @@ class _Pair:
         """
         if not isinstance(a, MSTensor) or not isinstance(b, MSTensor):
             if a.__class__ is not b.__class__ or isinstance(a, Primitive) or not (a == b or repr(a) == repr(b)) or a.__class__ is float and repr(a) != repr(b):
-                raise Differs(f"a constant is {str(a)[:80]} or {str(b)[:80]}")
+                raise ShapeMismatch(f"a constant is {str(a)[:80]} or {str(b)[:80]}")
             return True
         if stype_of(a) != stype_of(b) or len(shape_of(a)) != len(shape_of(b)):
-            raise Differs("a constant has another type or number of dimensions")
+            raise ShapeMismatch("a constant has another type or number of dimensions")
         return shape_of(a) == shape_of(b) and _bytes(a) == _bytes(b)
 
     def _numbers(self, path, a, b):
         if a.__class__ is not b.__class__:
-            raise Differs(f"a constant is {a} or {b}")
+            raise ShapeMismatch(f"a constant is {a} or {b}")
         if a.__class__ is tuple or a.__class__ is list:
             if len(a) != len(b):
-                raise Differs("a number of dimensions differs")
+                raise ShapeMismatch("a number of dimensions differs")
             for i, (x, y) in enumerate(zip(a, b)):
                 self._numbers((*path, i), x, y)
         elif a.__class__ is int:
             if a != b:
                 self.ints[path] = a, b
         elif repr(a) != repr(b):
-            raise Differs(f"the number {a} depends on a size")
+            raise ShapeMismatch(f"the number {a} depends on a size")
 
 
 def _bytes(t):
@@ -198,10 +198,10 @@ def _settings(p):
 
 
 # ------------------------------------------------------------------ for all sizes
-class Template:
+class DynamicGraphTemplate:
     """Two recordings merged into one graph: sizes in which they differ are free."""
 
-    def __init__(self, one: Sheet, base: Sheet) -> None:
+    def __init__(self, one: RecordedGraph, base: RecordedGraph) -> None:
         # The recording of the first size has size-dependent scalars, such as a mean's 1 / n, as
         # literals.
         pair = _Pair(base, one, plain=True)
@@ -215,7 +215,7 @@ class Template:
         self.first = [both[0] for both in together]
         if ASCEND and together:
             # Each kernel that uses such an argument would first copy it from the device.
-            raise Differs("a kernel takes scalars that depend on sizes")
+            raise ShapeMismatch("a kernel takes scalars that depend on sizes")
         # One constant may correspond to two for another size: 5 as a bound, and 5 as a count.
         held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         for path, (name, other) in pair.tensors.items():
@@ -227,12 +227,12 @@ class Template:
         for name, other in pair.arguments.items():
             a, b = base.geometry[int(name[1:])], _place(one, other)
             if a is None or b is None or a[1] != b[1] or len(a[0]) != len(b[0]):
-                raise Differs("an argument has another type or number of dimensions")
+                raise ShapeMismatch("an argument has another type or number of dimensions")
             self.names.append(name)
             self.shapes.append((tuple([n if n == m else None for n, m in zip(a[0], b[0])]), a[1]))
             free = free or None in self.shapes[-1][0]
         if not free:
-            raise Differs("the graphs have different state tensors, or nothing differs")
+            raise ShapeMismatch("the graphs have different state tensors, or nothing differs")
         for i, what in enumerate(base.arguments):
             if what[0] == "number" and f"x{i}" not in pair.arguments:
                 self.names.append(f"x{i}")
@@ -249,7 +249,7 @@ class Template:
         """Returns the description of the arguments for MindSpore."""
         return [*[_input(*s) for s in self.shapes], *[ms.mutable(n) for n in self.first]]
 
-    def written(self) -> tuple[list[Line], dict[str, Any]]:
+    def written(self) -> tuple[list[Instruction], dict[str, Any]]:
         """Returns the lines, and the attributes needed in addition to those of the recording."""
         at = {path: f"n{i}" for i, paths in enumerate(self.numbers) for path in paths}
         known = {path: f"c{i}" for i, (paths, _) in enumerate(self.tensors) for path in paths}
@@ -262,42 +262,42 @@ class Template:
             if any([p[:2] == (i, "shape") for p in at]):
                 more["broadcast_to"], call = G.broadcast_to, "self.broadcast_to"
                 operands.append(_nest((i, "shape"), tuple(prim.shape), at))
-            lines.append(Line(line.target, call, operands, line.effect))
+            lines.append(Instruction(line.target, call, operands, line.effect))
         return lines, more
 
-    def served(self, sheet: Sheet) -> tuple[list[Any], list[Any]]:
+    def served(self, sheet: RecordedGraph) -> tuple[list[Any], list[Any]]:
         """Returns (arguments, the constants and integers that follow them) for a recording that
         fits; raises Differs for any other."""
         pair = _Pair(self.base, sheet)
         arguments = []
-        for name, (sizes, stype) in zip(self.names, self.shapes):
+        for name, (sizes, np_dtype) in zip(self.names, self.shapes):
             other = pair.arguments.get(name)
             if other is None:  # no line uses it
                 arguments.append(("unused",))
                 continue
             have = _place(sheet, other)
-            if have is None or have[1] != stype or not _fits(have[0], sizes):
-                raise Differs("a size varies that was fixed so far")
+            if have is None or have[1] != np_dtype or not _fits(have[0], sizes):
+                raise ShapeMismatch("a size varies that was fixed so far")
             arguments.append(sheet.arguments[int(other[1:])] if other[0] == "x" else ("given", sheet.states[other[5:]][0]))
         extra: list[Any] = []
         others = dict(pair.tensors)
         for (paths, mine), (sizes, _) in zip(self.tensors, self.shapes[len(self.names):]):
             found = [others.pop(path, ("", mine))[1] for path in paths]
             if not _fits(shape_of(found[0]), sizes):
-                raise Differs("a size varies that was fixed so far")
+                raise ShapeMismatch("a size varies that was fixed so far")
             if any([t is not found[0] and (shape_of(t) != shape_of(found[0]) or _bytes(t) != _bytes(found[0])) for t in found[1:]]):
-                raise Differs("constants that were equal so far differ")
+                raise ShapeMismatch("constants that were equal so far differ")
             extra.append(found[0])
         if others:
-            raise Differs("a constant varies that was fixed so far")
+            raise ShapeMismatch("a constant varies that was fixed so far")
         left = dict(pair.ints)
         for paths, n in zip(self.numbers, self.first):
             numbers = {left.pop(path, (n, n))[1] for path in paths}
             if len(numbers) > 1:
-                raise Differs("sizes that were equal so far differ")
+                raise ShapeMismatch("sizes that were equal so far differ")
             extra.append(ms.mutable(numbers.pop()))
         if left:
-            raise Differs("a size varies that was fixed so far")
+            raise ShapeMismatch("a size varies that was fixed so far")
         return arguments, extra
 
 
@@ -312,8 +312,8 @@ def _fits(have, sizes):
     return len(have) == len(sizes) and all([m is None or m == n for n, m in zip(have, sizes)])
 
 
-def _input(sizes, stype):
-    dtype = _ms_of[stype]
+def _input(sizes, np_dtype):
+    dtype = _ms_of[np_dtype]
     return ms.Tensor(shape=list(sizes), dtype=dtype) if sizes else ms.Tensor(np.zeros((), np.float32)).astype(dtype)
 
 
@@ -344,8 +344,8 @@ class Shared:
     KEPT = 4
 
     def __init__(self) -> None:
-        self.bodies: list[tuple[Template, Any]] = []
-        self.sheets: list[Sheet] = []
+        self.bodies: list[tuple[DynamicGraphTemplate, Any]] = []
+        self.sheets: list[RecordedGraph] = []
         self.refused: str | None = None
 
     def serve(self, graph: Any, only: bool = False) -> str | None:
@@ -360,16 +360,16 @@ class Shared:
                 try:
                     graph.shares(template, body, *template.served(sheet))
                     return None
-                except Differs as e:
+                except ShapeMismatch as e:
                     why = str(e)
         if only:
             return why or "there is none"
         if self.refused is None and len(self.bodies) < self.KEPT:
             for other in self.sheets:
                 try:
-                    template = Template(other, sheet)
+                    template = DynamicGraphTemplate(other, sheet)
                     served = template.served(sheet)
-                except Differs as e:
+                except ShapeMismatch as e:
                     why = str(e)
                     continue
                 body = graph.generalised(template, self)

@@ -25,11 +25,11 @@ from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.graph._compiled import _pruned, _text
 from mindtorch.backend.mindspore.graph._files import folder
-from mindtorch.backend.mindspore.graph._recorder import Recorder
-from mindtorch.backend.mindspore.graph.sizes import Free, Merger, array_of, like, tensor_of
+from mindtorch.backend.mindspore.graph.builder import Recorder
+from mindtorch.backend.mindspore.graph.symint import SymInt, ShapeUnifier, array_of, like, tensor_of
 from mindtorch.backend.mindspore.npu import Npu, shape_of
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor
-from mindtorch.backend.mindspore.recording import NoGraph, Number
+from mindtorch.backend.mindspore.recorder_api import GraphBreak, Number
 from mindtorch.backend.mindspore.runtime import ms, target
 from mindspore.ops import operations as P
 
@@ -38,13 +38,13 @@ _numbers = itertools.count()
 
 
 # ------------------------------------------------------------------ the device
-class Scribe(Npu):
+class MindIRDevice(Npu):
     """Device on which a function runs while it is recorded; other code does not see it. Data from
     the host are constants, and values cannot be read back."""
 
     type, indexed, graphs = "recording", False, False
     names: Any = ()
-    notes: Notes
+    notes: MindIRRecorder
 
     def arrived(self, array: Array) -> Any:
         """Uploads values without recording them."""
@@ -65,19 +65,19 @@ class Scribe(Npu):
     def download(self, handle: Any) -> Array:
         root = self.notes.find(handle)
         if 0 not in shape_of(handle) and (root is None or root.kind != "constant" or root.touched):
-            raise NoGraph("it reads values")
+            raise GraphBreak("it reads values")
         return super().download(handle)
 
 
 @functools.cache
-def scribe(npu: Npu | None) -> Scribe:
+def mindir_device(npu: Npu | None) -> MindIRDevice:
     """Returns the device for recordings on MindSpore's target, with the kernels of the npu device.
     """
     from mindtorch.backend.mindspore import kernels as own
     if npu is None:
         kernels.load(own)
         own.settle()
-    made = Scribe.__new__(Scribe)
+    made = MindIRDevice.__new__(MindIRDevice)
     if npu is None:
         made.__init__(target())         # type: ignore[misc]
     else:
@@ -86,7 +86,7 @@ def scribe(npu: Npu | None) -> Scribe:
     return made
 
 
-class Notes(Recorder):
+class MindIRRecorder(Recorder):
     """Recorder of a function that is written to a file."""
 
     by_arguments = False
@@ -114,30 +114,30 @@ class Notes(Recorder):
 
     # ---- features that no file can hold
     def take(self, generator: Any) -> Any:
-        raise NoGraph("it draws random numbers")
+        raise GraphBreak("it draws random numbers")
 
     def fresh(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        raise NoGraph("it draws random numbers")
+        raise GraphBreak("it draws random numbers")
 
     def check(self, h: Any, look: Callable[[Any], None]) -> bool:
         """Skips the check: nothing can check the values passed to a file's graph."""
         return super().check(h, lambda _: None)
 
-    def slot(self, n: Number, stype: Any) -> Any:
+    def slot(self, n: Number, np_dtype: Any) -> Any:
         raise AssertionError("a file has no numbers")
 
     def host_reads(self, h: Any) -> None:
         super().host_reads(h)
         if self.broken is not None:
-            raise NoGraph(self.broken)
+            raise GraphBreak(self.broken)
 
-    def _copy(self, name, stype):
+    def _copy(self, name, np_dtype):
         return self._line_of(_identity, [name], False)
 
     def ended(self, outputs: Sequence[Any]) -> list[str]:
         """Returns the expressions of the outputs."""
         if any([r.touched and r.kind != "value" for r in self.roots]) or any([line.effect for line in self.lines]):
-            raise NoGraph("it writes to its inputs or parameters")
+            raise GraphBreak("it writes to its inputs or parameters")
         said: list[str] = []
         for h in outputs:
             name = self.operand(h) if 0 not in shape_of(h) else self._attribute(h)
@@ -175,11 +175,11 @@ class _GraphCell(ms.nn.Cell):
 _BROADCASTING = frozenset("Add Sub Mul RealDiv Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr Pow".split())
 
 
-class Sheet:
+class RecordedGraph:
     """A finished recording: lines and attributes, and the values of the lines when they are
     executed again for certain inputs."""
 
-    def __init__(self, notes: Notes, said: list[str], parameters: Sequence[tuple[Array, bool]]) -> None:
+    def __init__(self, notes: MindIRRecorder, said: list[str], parameters: Sequence[tuple[Array, bool]]) -> None:
         self.lines, self.said, self.head = notes.lines, said, list[str]()
         self.attributes = notes.attributes
         self.inputs = len(notes.arguments)
@@ -225,10 +225,10 @@ class Sheet:
                     line.operands[k] = small[name]
         self._scope["self"].__dict__.update(self.attributes)
 
-    def merged(self, others: Sequence[Sheet], free: Sequence[tuple[Free, int, int]]) -> None:
+    def merged(self, others: Sequence[RecordedGraph], free: Sequence[tuple[SymInt, int, int]]) -> None:
         """Generalizes the recording to all sizes. free: the sizes, each with the input and axis
         that it is read from."""
-        self.lines = Merger([self, *others], [f for f, _, _ in free], self._attribute).run()
+        self.lines = ShapeUnifier([self, *others], [f for f, _, _ in free], self._attribute).run()
         texts = [_text(o) for line in self.lines for o in line.operands]
         self.head = [f"    {f.name} = x{i}.shape[{axis}]" for f, i, axis in free if any([re.search(rf"\b{f.name}\b", t) for t in texts])]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.device import Lacking  # noqa: F401
+from mindtorch.backend.device import UnsupportedByKernel  # noqa: F401
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.mindspore.private import bfloat16_np
@@ -29,13 +29,13 @@ _refused: dict[str, frozenset[np.dtype]] = {}
 FLOATS = "float32 float64"
 
 
-def stypes(names: str) -> frozenset[np.dtype]:
+def np_dtypes(names: str) -> frozenset[np.dtype]:
     """Returns the element types with these names."""
     return frozenset([bfloat16_np if n == "bfloat16" else np.dtype(n) for n in names.split()])
 
 
 #: all element types of MindSpore tensors
-ALL = stypes("float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128")
+ALL = np_dtypes("float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128")
 
 
 def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bool = False, half: bool = False, empty: bool = False,
@@ -48,7 +48,7 @@ def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bo
         return lambda f: kernel(names, f, target=target, numbers=numbers, half=half, empty=empty, only=only, alike=alike, varying=varying)
     if target in (None, TARGET):
         fn.varying = frozenset(varying.split())
-        fn.numbers, fn.half, fn.empty, fn.only, fn.alike = numbers, half, empty, None if only is None else stypes(only), alike
+        fn.numbers, fn.half, fn.empty, fn.only, fn.alike = numbers, half, empty, None if only is None else np_dtypes(only), alike
         for name in names.split():
             ways = _found.setdefault(name, {})
             if target in ways:
@@ -61,7 +61,7 @@ def refuse(names: str, types: str, *, target: str) -> None:
     """Removes element types from those that the kernels of these names support on a target."""
     if target == TARGET:
         for name in names.split():
-            _refused[name] = _refused.get(name, frozenset()) | stypes(types)
+            _refused[name] = _refused.get(name, frozenset()) | np_dtypes(types)
 
 
 def _restricted(fn: Any, refused: frozenset[np.dtype]) -> Any:

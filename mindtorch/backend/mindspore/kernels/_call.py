@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.device import Lacking  # noqa: F401
+from mindtorch.backend.device import UnsupportedByKernel  # noqa: F401
 from mindtorch.backend.mindspore.kernels import ASCEND, kernel  # noqa: F401
 from mindtorch.backend.mindspore.npu import (DTYPES, STYPES, converted, dtype_of, host_span, is_contiguous, memory_of, offset_of, plain,  # noqa: F401
                                              shape_of, stride_of, stype_of)
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.private import from_contiguous as _from_contiguous
-from mindtorch.backend.mindspore.recording import STATE, Number, aside, check, constant, slot  # noqa: F401
+from mindtorch.backend.mindspore.recorder_api import STATE, Number, untraced, runtime_assert, constant, slot  # noqa: F401
 from mindtorch.backend.mindspore.runtime import ms
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
@@ -43,7 +43,7 @@ def from_contiguous(a: Any) -> Any:
     """
     if STATE.on is None:
         return _from_contiguous(a)
-    return constant(aside(on_device, a) if ASCEND else _from_contiguous(a))
+    return constant(untraced(on_device, a) if ASCEND else _from_contiguous(a))
 
 
 def on_device(a: Any) -> Any:
@@ -78,7 +78,7 @@ def told(call: Any, of: Any, args: Any, keys: Any) -> Any:
     on = STATE.on
     if on is None:
         return call(*args, **keys)
-    r = aside(lambda: call(*[_now(a) for a in args], **{k: _now(v) for k, v in keys.items()}))
+    r = untraced(lambda: call(*[_now(a) for a in args], **{k: _now(v) for k, v in keys.items()}))
     return on.called(of, r, args, keys)
 
 
@@ -163,7 +163,7 @@ def number(value: Any, dtype: Any) -> Any:
     if t is None:
         if len(_numbers) > 4096:
             _numbers.clear()
-        t = _numbers[key] = aside(on_device, np.asarray(value).astype(STYPES[dtype]))
+        t = _numbers[key] = untraced(on_device, np.asarray(value).astype(STYPES[dtype]))
     return t if STATE.on is None else constant(t)
 
 
@@ -190,12 +190,12 @@ def full(shape: Any, value: Any, dtype: Any) -> Any:
     """Returns a new tensor of one value."""
     if ASCEND:
         return op(G.FillScalar)(tuple(shape), value, dtype)
-    stype = STYPES[dtype]
+    np_dtype = STYPES[dtype]
     if not value:
-        return from_contiguous(np.zeros(shape, stype))
+        return from_contiguous(np.zeros(shape, np_dtype))
     if value.__class__ is Number:
-        return copied(broadcast(slot(value, stype), shape))
-    if stype.kind == "V":
-        return from_contiguous(np.full(shape, value, np.float32).astype(stype))
+        return copied(broadcast(slot(value, np_dtype), shape))
+    if np_dtype.kind == "V":
+        return from_contiguous(np.full(shape, value, np.float32).astype(np_dtype))
     # This target's memory is the host's; FillV2 takes 30 us.
-    return from_contiguous(np.full(shape, value, stype))
+    return from_contiguous(np.full(shape, value, np_dtype))

@@ -15,7 +15,7 @@ import numpy as np
 from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, STATE, G, P, all_of, broadcast, cast, copied, dtype_of, from_contiguous, full,
                                                        host_span, mint, ms, Number, number, op, shape_of)
 from mindtorch.backend.mindspore.private import bfloat16_np, from_array
-from mindtorch.backend.mindspore.recording import plain as known
+from mindtorch.backend.mindspore.recorder_api import plain as known
 
 #: Python scalars, and those that a graph gets as arguments
 NUMBERS = (int, float, bool, complex, Number)
@@ -25,7 +25,7 @@ NUMBERS = (int, float, bool, complex, Number)
 _LARGE = 2048
 
 
-def spread(v, x):
+def scalar_like(v, x):
     """Returns a scalar as a read-only operand for x.
 
     (In graphs a 0-d tensor is as fast or faster. 16x32x32x32, full shape vs 0-d: Maximum 347 us vs
@@ -60,18 +60,18 @@ def alike(*xs: Any) -> Any:
 def two(a: Any, b: Any) -> Any:
     """Returns both operands as tensors; a scalar gets the dtype of the other operand."""
     if a.__class__ in NUMBERS:
-        return spread(a, b), b
+        return scalar_like(a, b), b
     if b.__class__ in NUMBERS:
-        return a, spread(b, a)
+        return a, scalar_like(b, a)
     return (a, b) if ASCEND else alike(a, b)
 
 
 def _of_two(prim):
     def f(a, b):
         if a.__class__ in NUMBERS:
-            a = spread(a, b)
+            a = scalar_like(a, b)
         elif b.__class__ in NUMBERS:
-            b = spread(b, a)
+            b = scalar_like(b, a)
         elif not ASCEND and shape_of(a) != shape_of(b):
             a, b = alike(a, b)
         return prim(a, b)
@@ -159,11 +159,11 @@ else:
 
     def at_least(x: Any, v: Any) -> Any:
         """Returns max(x, v) for a scalar v; nan stays."""
-        return _max(spread(v, x), x)
+        return _max(scalar_like(v, x), x)
 
     def at_most(x: Any, v: Any) -> Any:
         """Returns min(x, v) for a scalar v; nan stays."""
-        return _min(spread(v, x), x)
+        return _min(scalar_like(v, x), x)
 
     def where(mask: Any, a: Any, b: Any) -> Any:
         """Returns a where the mask is set, else b; the operands broadcast."""
@@ -234,7 +234,7 @@ def by_bits(fn: Any) -> Any:
     return run
 
 
-def wide(x: Any) -> Any:
+def upcast(x: Any) -> Any:
     """Returns x in the dtype that a `raw` primitive's kernel computes with: on the CPU target
     float32 for float16 and bfloat16."""
     return x if ASCEND or x is None or x.__class__ in NUMBERS or dtype_of(x) not in HALF else cast(x, ms.float32)

@@ -2,7 +2,7 @@
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import mint, ASCEND, HALF, G, Lacking, P, all_of, cast, dtype_of, kernel, ms, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import mint, ASCEND, HALF, G, UnsupportedByKernel, P, all_of, cast, dtype_of, kernel, ms, op, shape_of
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 REAL = FLOATS + " int8 int16 int32 int64 uint8"
@@ -49,7 +49,7 @@ def _leaky_relu_grad(g, x, *, slope):
     if not ASCEND and 0 <= slope <= 1 and dtype_of(x) is ms.float32:
         # The derivative is 1 where x is positive, else the slope. Faster by a factor of 4 than
         # comparison and Select.
-        return op(P.Mul)(g, op(P.Maximum)(o.spread(slope, x), op(G.ReluGrad)(all_of(1, x), x)))
+        return op(P.Mul)(g, op(P.Maximum)(o.scalar_like(slope, x), op(G.ReluGrad)(all_of(1, x), x)))
     return o.where(o.gt(x, 0), g, o.mul(g, slope))
 
 
@@ -184,7 +184,7 @@ def _log_of_more(x):
 @o.in_double
 def _softplus(x, *, beta, threshold):
     if beta == 0:
-        raise Lacking  # the result is infinity, by a reciprocal that Python cannot compute
+        raise UnsupportedByKernel  # the result is infinity, by a reciprocal that Python cannot compute
     z = _scaled(x, beta)
     return o.where(o.gt(z, threshold), x, _scaled(o.add(o.at_least(z, 0), _log_of_more(z)), 1 / beta))
 
@@ -230,7 +230,7 @@ def _by_square(x, a, more=1):
 
 @kernel("gelu", target="CPU", only="float32 float64 float16 bfloat16")
 def _gelu(x, *, approximate):
-    d, x = dtype_of(x), o.wide(x)
+    d, x = dtype_of(x), o.upcast(x)
     if approximate == "tanh" and dtype_of(x) is ms.float32 and math.prod(shape_of(x)) >= _MANY:
         held = o.sigmoid(_by_square(x, 2))
         r = o.mul(x, held)

@@ -4,11 +4,12 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, STYPES, stype_of, Lacking, P, cast, copied, dtype_of, full, kernel,
+from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, STYPES, stype_of, UnsupportedByKernel, P, cast, copied, dtype_of, full,
+                                                       kernel,
                                                        ms, number, op,
                                                        shape_of)
 from mindtorch.backend.mindspore.npu import memory_of
-from mindtorch.backend.mindspore.recording import STATE, Number, check
+from mindtorch.backend.mindspore.recorder_api import STATE, Number, runtime_assert
 
 REAL = "float32 float64 int8 int16 int32 int64 uint8"
 INTS = "int8 int16 int32 int64 uint8"
@@ -40,7 +41,7 @@ kernel("sub", o.sub, numbers=True)
 @kernel("div", numbers=True)
 def _div(a, b):
     if STYPES[_dtype(a, b)].kind == "c" and not ASCEND:
-        raise Lacking  # RealDiv returns 0 for a complex number divided by zero
+        raise UnsupportedByKernel  # RealDiv returns 0 for a complex number divided by zero
     return o.div(a, b)
 
 
@@ -73,15 +74,15 @@ def _nonzero(a, b):
     # here, a tensor's values on the host.
     if b.__class__ not in o.NUMBERS and dtype_of(b) not in FLOATING:
         if STATE.on is None or ASCEND:
-            raise Lacking
-        check(b, _look_for_nought)
+            raise UnsupportedByKernel
+        runtime_assert(b, _look_for_nought)
     elif b.__class__ in o.NUMBERS and not b and _dtype(a, b) not in FLOATING:
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 def _look_for_nought(h):
     if not memory_of(h).all():
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 
@@ -150,16 +151,16 @@ def _pow(a, b):
     # The CPU target computes integer powers in float64: correct up to 2 ** 53, and garbage beyond.
     if not ASCEND and _dtype(a, b) not in FLOATING + COMPLEX:
         if STATE.on is None:
-            raise Lacking
+            raise UnsupportedByKernel
         r = o.pow_(a, b)
-        check(r, _look_for_large)
+        runtime_assert(r, _look_for_large)
         return r
     return o.pow_(a, b)
 
 
 def _look_for_large(h):
     if np.abs(memory_of(h).astype(np.float64)).max() >= 2 ** 53:
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 @kernel("pow_exponent_matters", numbers=True, only=FLOATS)
@@ -193,7 +194,7 @@ def _pow_number(a, *, p):
         return o.mul(o.mul(a, a), a)
     if p == 4:
         return o.square(o.square(a))
-    raise Lacking
+    raise UnsupportedByKernel
 
 
 @kernel("ldexp", numbers=True, only=FLOATS)
@@ -317,8 +318,8 @@ def _times_log(name, slope, log, end):
         return o.not_(o.and_(o.eq(a, 0), o.le(b, end)))
 
 
-_times_log("xlogy", "xlogy_has_slope", o.log, 0)
-_times_log("special_xlog1py", "xlog1py_has_slope", o.log1p, -1)
+_times_log("xlogy", "xlogy_is_differentiable", o.log, 0)
+_times_log("special_xlog1py", "xlog1py_is_differentiable", o.log1p, -1)
 
 
 # ------------------------------------------------------------------ lerp, addcmul, addcdiv
@@ -331,7 +332,7 @@ def _lerp(a, b, w):
 
 
 def _no():
-    raise Lacking
+    raise UnsupportedByKernel
 
 
 @kernel("lerp_number", varying="weight")
@@ -378,7 +379,7 @@ class _BOOL:
 
 @kernel("within_numbers", varying="low high")
 def _within(a, *, low, high):
-    a = o.wide(a)
+    a = o.upcast(a)
     d = dtype_of(a)
     if d not in FLOATING:
         # Handles limits between integers, and limits outside of the dtype's range.

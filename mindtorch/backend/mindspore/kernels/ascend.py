@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (_Types, COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kept,
+from mindtorch.backend.device import reserve_address_range
+from mindtorch.backend.mindspore.kernels._call import (_Types, COMPLEX, DTYPES, G, UnsupportedByKernel, MSTensor, P, stype_of, dtype_of, is_contiguous, kept,
                                                        kernel, mint, ms, number, op, shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels.joining import fitting
 from mindtorch.backend.mindspore.npu import UNSIGNED, Npu
@@ -60,7 +60,7 @@ def ones(n, dtype):
     return _vector(n, dtype, 1)
 
 
-def noughts(n, dtype):
+def zeros_of(n, dtype):
     return _vector(n, dtype, 0)
 
 
@@ -79,43 +79,43 @@ def _of_value(size, value, dtype):
         return zeros(size, dtype)
     if dtype in COMPLEX or value == 0:
         # InplaceOne and FillScalar do not support complex numbers, and FillScalar returns 0 for -0
-        raise Lacking
+        raise UnsupportedByKernel
     return op(G.Ones)(tuple(size), dtype) if value == 1 and dtype not in _UNSIGNED else op(G.FillScalar)(tuple(size), value, dtype)
 
 
 @ascend("new_full", empty=True)
-def _new_full(like, *, size, value, stype):
-    return _of_value(size, value, DTYPES[stype])
+def _new_full(like, *, size, value, np_dtype):
+    return _of_value(size, value, DTYPES[np_dtype])
 
 
 @ascend("full")
-def _full(*, size, stride, value, stype, device):
+def _full(*, size, stride, value, np_dtype, device):
     if stride is not None:
-        raise Lacking
-    return _of_value(size, value, DTYPES[stype])
+        raise UnsupportedByKernel
+    return _of_value(size, value, DTYPES[np_dtype])
 
 
 @ascend("zeros")
-def _zeros(*, size, stride, stype, device):
+def _zeros(*, size, stride, np_dtype, device):
     if stride is not None:
-        raise Lacking
-    return zeros(size, DTYPES[stype])
+        raise UnsupportedByKernel
+    return zeros(size, DTYPES[np_dtype])
 
 
 @ascend("empty")
-def _empty(*, size, stride, stype, device):
+def _empty(*, size, stride, np_dtype, device):
     if stride is not None:
-        raise Lacking
-    return empty(size, DTYPES[stype])
+        raise UnsupportedByKernel
+    return empty(size, DTYPES[np_dtype])
 
 
 @ascend("arange")
-def _arange(*, start, step, steps, stype, device):
-    if stype.kind not in "i" or stype.itemsize < 4 or start.__class__ is not int or step.__class__ is not int:
+def _arange(*, start, step, steps, np_dtype, device):
+    if np_dtype.kind not in "i" or np_dtype.itemsize < 4 or start.__class__ is not int or step.__class__ is not int:
         # MindSpore does not support int8 and int16; for fractions only the host computes the last
         # digits of start + i * step as PyTorch does
-        raise Lacking
-    return op(G.Arange)(start, start + step * steps, step, DTYPES[stype])
+        raise UnsupportedByKernel
+    return op(G.Arange)(start, start + step * steps, step, DTYPES[np_dtype])
 
 
 # ------------------------------------------------------------------ copies
@@ -189,22 +189,22 @@ def _inside(base, region, apart=True):
     Raises Lacking otherwise. apart: its elements must not overlap.
     """
     have, steps, kind = base
-    sizes, strides, offset, stype = region
+    sizes, strides, offset, np_dtype = region
     k = kind.itemsize
     n = k * math.prod(have)
     dense, at = [], k
     for m in reversed(have):
         dense.append(at)
         at *= m
-    if stype != kind or 0 in sizes or any(s != d for s, d, m in zip(steps, reversed(dense), have) if m != 1):
-        raise Lacking
+    if np_dtype != kind or 0 in sizes or any(s != d for s, d, m in zip(steps, reversed(dense), have) if m != 1):
+        raise UnsupportedByKernel
     if offset < 0 or offset % k or offset + k + sum([(m - 1) * s for m, s in zip(sizes, strides)]) > n or any(s % k for s in strides):
-        raise Lacking
+        raise UnsupportedByKernel
     places = sorted([(s, m) for m, s in zip(sizes, strides) if m > 1])
     reach = 0
     for s, m in places:
         if s <= reach and apart:
-            raise Lacking  # overlapping elements
+            raise UnsupportedByKernel  # overlapping elements
         reach += s * (m - 1)
     return sizes, [s // k for s in strides], offset // k
 
@@ -229,7 +229,7 @@ def _scatter_region(value, *, base, region):
     r = zeros(base[0], dtype_of(value))
     try:
         sizes, strides, offset = _inside(base, region)
-    except Lacking:
+    except UnsupportedByKernel:
         at = _places_of(*[tuple(x) if x.__class__ is list else x for x in _inside(base, region, apart=False)])
         # An element that several elements of the region share gets their sum.
         line = op(G.IndexAddExt)(r.view((math.prod(base[0]),)), 0, at, op(P.Reshape)(value, (-1,)), 1)
@@ -249,14 +249,14 @@ def _copy_slices(a, value, *, base, region):
 @ascend("slice_backward")
 def _slice_backward(g, *, shape, key):
     r = zeros(shape, dtype_of(g))
-    whole = np.ndarray.view(placed(shape, stype_of(g)), np.ndarray)
+    whole = np.ndarray.view(reserve_address_range(shape, stype_of(g)), np.ndarray)
     part = whole[key]
     if part.base is None or min(part.strides, default=0) < 0:
-        raise Lacking
+        raise UnsupportedByKernel
     k = part.itemsize
     at = (part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // k
     if part.shape != shape_of(g) or not part.size:
-        raise Lacking
+        raise UnsupportedByKernel
     op(G.InplaceCopy)(strided(r, part.shape, [s // k for s in part.strides], at), g)
     return r
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import COMPLEX, G, broadcast, dtype_of, ms, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy
 
 _PARTS = {ms.complex64: ms.float32, ms.complex128: ms.float64}

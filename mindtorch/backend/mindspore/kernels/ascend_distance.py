@@ -4,8 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, kept, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, dtype_of, kept, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, empty, zeros
 
 _MOST = 1 << 24  # maximum number of element differences in memory at a time
@@ -21,7 +21,7 @@ def _pairs(n):
 def _differences(a):
     n, m = shape_of(a)
     if not m or n * (n - 1) // 2 * m > _MOST:
-        raise Lacking
+        raise UnsupportedByKernel
     i, j = _pairs(n)
     return op(G.SubExt)(op(G.IndexSelect)(a, 0, i), op(G.IndexSelect)(a, 0, j), 1)
 
@@ -49,7 +49,7 @@ def _pdist_backward(g, a, dist, *, p):
     if p == 0 or shape_of(a)[0] < 2:
         return zeros(shape_of(a), dtype_of(a))
     if p < 1:
-        raise Lacking
+        raise UnsupportedByKernel
     d = _differences(a)
     n = shape_of(d)[0]
     none = reshape(o.eq(dist, 0), (n, 1))

@@ -7,7 +7,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.kernels import FLOATS
 from mindtorch.backend.mindspore.kernels._call import G, broadcast, dtype_of, op, shape_of
-from mindtorch.backend.mindspore.kernels._places import dense
+from mindtorch.backend.mindspore.kernels._index_utils import dense
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, empty, swapped
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, cast, dtype_of, mint, ms, number, kept, op, reshape, shape_of
-from mindtorch.backend.mindspore.recording import refuse
-from mindtorch.backend.mindspore.kernels._places import counting, table
+from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, P, cast, dtype_of, mint, ms, number, kept, op, reshape, shape_of
+from mindtorch.backend.mindspore.recorder_api import graph_break
+from mindtorch.backend.mindspore.kernels._index_utils import counting, table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, ones
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 from mindspore.ops.operations.nn_ops import CTCLossV2, CTCLossV2Grad
@@ -17,7 +17,7 @@ CLASSES = CUBE + " int64"
 
 def _alike(x, target):
     if shape_of(x) != shape_of(target):
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 def _share(g, x, reduction):
@@ -97,7 +97,7 @@ def _nll(x, target, weight, *, reduction, ignore_index):
     size = shape_of(x)
     d = dtype_of(x)
     if weight is not None and dtype_of(weight) != d:
-        raise Lacking
+        raise UnsupportedByKernel
     by = ones(size[1], d) if weight is None else weight
     if len(size) == 2:
         loss, total = op(G.NLLLoss, reduction, ignore_index)(x, target, by)
@@ -115,7 +115,7 @@ def _nll(x, target, weight, *, reduction, ignore_index):
 def _nll_backward(g, target, w, *, reduction, ignore_index, size):
     found = getattr(w, "of_classes", None)
     if found is None:
-        raise Lacking  # the forward ran on the host
+        raise UnsupportedByKernel  # the forward ran on the host
     by, total = found
     if len(size) == 2:
         return op(G.NLLLossGrad, reduction, ignore_index)(empty(size, dtype_of(g)), g, target, by, total)
@@ -172,7 +172,7 @@ def _multilabel_targets(t, *, classes):
 def _limited_variance(a, *, least):
     """Raises elements to at least `least`, by an addition. Raises ValueError if one is negative,
     for which PyTorch synchronizes as well."""
-    refuse("it looks at values")
+    graph_break("it looks at values")
     if mint.any(o.lt(a, 0)).asnumpy():
         raise ValueError("var has negative entry/entries")
     return o.add(a, o.where(o.lt(a, least), o.sub(least, a), 0.0))
@@ -184,7 +184,7 @@ def _ctc(lp, targets, *, input_lengths, target_lengths, blank, zero_infinity):
     """See the host's kernel."""
     longest, n = max(target_lengths), len(target_lengths)
     if not longest or min(input_lengths) < 1 or dtype_of(lp) is not ms.float32:
-        raise Lacking
+        raise UnsupportedByKernel
     targets = cast(targets, ms.int64)
     # Concatenated targets: shorter ones are filled up with arbitrary labels.
     if len(shape_of(targets)) == 1:

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import STATE, G, Lacking, P, dtype_of, kept, mint, ms, number, on_device, op, shape_of
-from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, noughts, ones, swapped
+from mindtorch.backend.mindspore.kernels._call import STATE, G, UnsupportedByKernel, P, dtype_of, kept, mint, ms, number, on_device, op, shape_of
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, zeros_of, ones, swapped
 from mindtorch.backend.mindspore.kernels.ascend_pool import placed_back, sliding_max
 from mindtorch.backend.mindspore.kernels.random import kept as random_mask
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
@@ -74,7 +74,7 @@ def _pads(padding, dims):
     padding="same" with an even kernel size has an excess.
     """
     if dims not in (1, 2, 3):
-        raise Lacking
+        raise UnsupportedByKernel
     pads = tuple([min(pair) for pair in padding])
     more = tuple([(a - p, b - p) for (a, b), p in zip(padding, pads)])
     return pads, more if any([a or b for a, b in more]) else None
@@ -107,7 +107,7 @@ def _fits(out, size, kernel, stride, pads, dilation):
     """Raises Lacking if the gradient is not that of a complete convolution (an output padding of
     more than the stride)."""
     if tuple(out) != _out_size(size, kernel, stride, pads, dilation):
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 @ascend("convolution", only=CUBE)
@@ -115,7 +115,7 @@ def _convolution(x, w, b, *, stride, padding, dilation, groups, out):
     size, kernel_size = shape_of(x)[2:], shape_of(w)[2:]
     pads, more = _pads(padding, len(kernel_size))
     if out is not None and tuple(out) != _out_size(_grown(size, more), kernel_size, stride, pads, dilation):
-        raise Lacking
+        raise UnsupportedByKernel
     return op(G.Convolution)(_widened(x, more), w, b, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups)
 
 
@@ -125,7 +125,7 @@ def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups)
     pads, more = _pads(padding, len(ws) - 2)
     if b is not None:
         if more is not None:
-            raise Lacking
+            raise UnsupportedByKernel
         # The user's transposed convolution: its output padding is the result's size minus the
         # minimum size.
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(gs[2:], ws[2:], stride, pads, dilation)]
@@ -152,7 +152,7 @@ def _convolution_backward(g, x, w, *, transposed, sizes, kernel, stride, padding
     extra, whole = (0,) * len(pads), _grown(sizes[2:], more)
     if transposed:
         if more is not None:
-            raise Lacking
+            raise UnsupportedByKernel
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(sizes[2:], kernel[2:], stride, pads, dilation)]
         extra = tuple([n - m for n, m in zip(shape_of(g)[2:], least)])
     else:
@@ -184,7 +184,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
         x = op(P.Cast)(x, ms.float32)
     y, mask = op(G.MaxPoolWithMask, *settings)(_images(x))
     if shape_of(y)[2:] != tuple(out):
-        raise Lacking
+        raise UnsupportedByKernel
     if brain:
         y = op(P.Cast)(y, ms.bfloat16)
     if len(shape) == 3:
@@ -220,7 +220,7 @@ def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
 def _pooled(arg):
     found = getattr(arg, "pooled", None)
     if found is None:
-        raise Lacking  # indices that the host computed
+        raise UnsupportedByKernel  # indices that the host computed
     return found
 
 
@@ -297,7 +297,7 @@ def _bn_eval(x, w, b, mean, var, *, eps):
 @ascend("native_batch_norm_eval_backward", only=CUBE)
 def _bn_eval_backward(g, x, w, mean, var, *, eps, needs):
     if any(needs[3:]):
-        raise Lacking
+        raise UnsupportedByKernel
     needs = needs[:3]
     return (*_chosen(_norm_gradient(g, x, w, mean, var, None, None, False, eps, _mask(needs)), needs), None, None)
 
@@ -315,10 +315,10 @@ def _trailing(shape, n):
 def _layer_norm(x, w, b, *, n, dims, eps):
     dtype = dtype_of(x)
     if any(v is not None and dtype_of(v) != dtype for v in (w, b)):
-        raise Lacking
+        raise UnsupportedByKernel
     shape = shape_of(x)[-dims:]
     # MindSpore's kernel crashes if the weight is None.
-    y, mean, rstd = op(G.LayerNormExt)(x, shape, ones(n, dtype).view(shape) if w is None else w, noughts(n, dtype).view(shape) if b is None else b, eps)
+    y, mean, rstd = op(G.LayerNormExt)(x, shape, ones(n, dtype).view(shape) if w is None else w, zeros_of(n, dtype).view(shape) if b is None else b, eps)
     return y, mean, rstd, None, None
 
 
@@ -326,25 +326,25 @@ def _layer_norm(x, w, b, *, n, dims, eps):
 def _layer_norm_backward(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
     dtype = dtype_of(x)
     if var is not None or xhat is not None or w is not None and dtype_of(w) != dtype:
-        raise Lacking  # the forward ran on the host
+        raise UnsupportedByKernel  # the forward ran on the host
     sizes = shape_of(w) if w is not None else _trailing(shape_of(x), n)
     weight = ones(n, dtype).view(sizes) if w is None else w
-    return _chosen(op(G.LayerNormGradExt)(g, x, sizes, mean, rstd, weight, noughts(n, dtype).view(sizes), _mask(needs)), needs)
+    return _chosen(op(G.LayerNormGradExt)(g, x, sizes, mean, rstd, weight, zeros_of(n, dtype).view(sizes), _mask(needs)), needs)
 
 
 @ascend("native_group_norm", only=CUBE)
 def _group_norm(x, w, b, *, groups, eps):
     c, dtype = shape_of(x)[1], dtype_of(x)
     if any(v is not None and dtype_of(v) != dtype for v in (w, b)):
-        raise Lacking
-    y, mean, rstd = op(G.GroupNorm)(x, groups, ones(c, dtype) if w is None else w, noughts(c, dtype) if b is None else b, eps)
+        raise UnsupportedByKernel
+    y, mean, rstd = op(G.GroupNorm)(x, groups, ones(c, dtype) if w is None else w, zeros_of(c, dtype) if b is None else b, eps)
     return y, mean, rstd, None
 
 
 @ascend("native_group_norm_backward", only=CUBE)
 def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
     if xhat is not None:
-        raise Lacking  # the forward ran on the host
+        raise UnsupportedByKernel  # the forward ran on the host
     weight = ones(shape_of(x)[1], dtype_of(x)) if w is None else w
     return _chosen(op(G.GroupNormGrad)(g, x, mean, rstd, weight, groups, *[bool(n) for n in needs]), needs)
 
@@ -378,20 +378,20 @@ def _smoothed(x, smoothing):
 
 def _plain_classes(target, weight, dtype, smoothing):
     if len(shape_of(target)) != 1 or weight is not None and (smoothing or dtype_of(weight) != dtype):
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 def _pair(name, forward, backward):
     @ascend(name, only=CUBE)
     def f(x, target, *, reduction, param):
         if shape_of(x) != shape_of(target) or param is not None and not param > 0:
-            raise Lacking
+            raise UnsupportedByKernel
         return forward(x, target, reduction, param)
 
     @ascend(name + "_backward", only=CUBE)
     def b(g, x, target, *, reduction, param, needs):
         if shape_of(x) != shape_of(target) or param is not None and not param > 0:
-            raise Lacking
+            raise UnsupportedByKernel
         r = backward(g, x, target, reduction, param)
         return r if needs[0] else None, op(G.Neg)(r) if needs[1] else None
 
@@ -417,7 +417,7 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
             s, some = mint.where(bias, s, number(-math.inf, dtype_of(s))), bias
         else:
             if dtype_of(bias) is not dtype_of(s):
-                raise Lacking
+                raise UnsupportedByKernel
             s, some = op(G.AddExt)(s, bias, 1), mint.ne(bias, number(-math.inf, dtype_of(s)))
     if causal:
         s = op(G.AddExt)(s, _triangle(*shape_of(s)[-2:], dtype_of(s)), 1)

@@ -1,5 +1,5 @@
 """Ascend: RMS norm and instance norm, one launch forward, one for all gradients."""
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, dtype_of, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, ones
 from mindtorch.backend.mindspore.kernels.ascend_nn import _group_norm
 
@@ -8,7 +8,7 @@ from mindtorch.backend.mindspore.kernels.ascend_nn import _group_norm
 def _rms_norm(x, w, *, n, dims, eps):
     d, s = dtype_of(x), shape_of(x)
     if w is not None and dtype_of(w) is not d:
-        raise Lacking
+        raise UnsupportedByKernel
     y, rstd = op(G.RmsNorm, float(eps))(reshape(x, (-1, n)), ones(n, d) if w is None else reshape(w, (n,)))
     return reshape(y, s), reshape(rstd, (-1,))
 
@@ -40,6 +40,6 @@ def _window_sum(x, *, size, before):
     (two launches)."""
     s = shape_of(x)
     if size > 255:
-        raise Lacking  # aclnn does not support larger windows
+        raise UnsupportedByKernel  # aclnn does not support larger windows
     rows = op(G.ConstantPadND)(reshape(x, (s[0], 1, s[1], -1)), (0, 0, before, size - 1 - before), 0)
     return reshape(op(G.AvgPool2D)(rows, (size, 1), (1, 1), (0, 0), False, True, 1), s)

@@ -1,4 +1,4 @@
-"""Optimizer steps on Ascend: the operations of `mindtorch/backend/updates.py` as aclnn kernels.
+"""Optimizer steps on Ascend: the operations of `mindtorch/backend/optimizer_formulas.py` as aclnn kernels.
 Hyperparameters are passed as scalars and optimizer states are updated in place.
 
 Launches per parameter: 1 for Adam and AdamW (2 for Adam with weight decay), 1 for SGD, 3 for SGD
@@ -7,7 +7,7 @@ with momentum.
 import functools
 from typing import Any
 
-from mindtorch.backend import updates
+from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.mindspore.kernels._call import G, Number, P, dtype_of, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import ascend, mint
 
@@ -29,7 +29,7 @@ def _write(h, value):
 
 
 class _Space:
-    """Array namespace of handles, as `mindtorch/backend/updates.py` expects it."""
+    """Array namespace of handles, as `mindtorch/backend/optimizer_formulas.py` expects it."""
 
     # ---- values
     def gradient(self, g, p, wd, maximize, decay):
@@ -66,7 +66,7 @@ class _Space:
 
     def by_sign(self, x, negative, above, below):
         return mint.where(negative, number(below, dtype_of(x)), mint.where(mint.gt(x, number(0.0, dtype_of(x))),
-                                                                          number(above, dtype_of(x)), number(1.0, dtype_of(x))))
+                                                                           number(above, dtype_of(x)), number(1.0, dtype_of(x))))
 
     def zero_where(self, x, mask):
         return mint.where(mask, number(0.0, dtype_of(x)), x)
@@ -150,7 +150,7 @@ def _adam(layout, columns, consts):
         if 0 in shape_of(g):
             continue
         if not rate or any([dtype_of(h) is not ms.float32 for h in (*row, g)]):
-            updates.adam(_SPACE, options, numbers, g, *row)
+            optimizer_formulas.adam(_SPACE, options, numbers, g, *row)
             continue
         if decay and not decoupled:
             g, maximize = _SPACE.gradient(g, p, wd, maximize, True), False
@@ -159,5 +159,5 @@ def _adam(layout, columns, consts):
         op(G.AdamW)(p, m, v, row[3] if amsgrad else v, g, far, rate, b1, b2, fading, least, amsgrad, maximize)
 
 
-for _name, _update in updates.STEPS.items():
+for _name, _update in optimizer_formulas.STEPS.items():
     ascend(_name, functools.partial(_by_words, _update) if _name != "adam_step" else _adam)

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import G, dtype_of, kept, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, zeros
 
 

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, P, broadcast, dtype_of, mint, ms, kept, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, P, broadcast, dtype_of, mint, ms, kept, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, strided, zeros
 from mindtorch.backend.mindspore.kernels.reduction import count, reduced, sums
 
@@ -241,7 +241,7 @@ def _cdist_backward(g, a, b, dist, *, p, second):
     """Gradient of the distances with respect to `a`, or to `b` if `second`. Up to ten launches,
     because aclnn has no gradient kernel: MindSpore's is an aclop kernel."""
     if not (p == 0 or p >= 1):
-        raise Lacking
+        raise UnsupportedByKernel
     x, y, s = shape_of(a), shape_of(b), shape_of(g)
     e = o.sub(reshape(a, (*x[:-1], 1, x[-1])), reshape(b, (*y[:-2], 1, *y[-2:])))
     wide = (*s, 1)

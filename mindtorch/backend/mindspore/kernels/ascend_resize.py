@@ -4,8 +4,8 @@ unless noted."""
 import numpy as np
 
 from mindtorch.backend.cpu import padding, resize as host
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, kept, op, shape_of
-from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, dtype_of, kept, op, shape_of
+from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
@@ -52,7 +52,7 @@ def _upsample(kind):
         if call is not None:
             r = call(x)
             if tuple(shape_of(r)[2:]) != tuple(size):
-                raise Lacking  # the kernel rounds size * scale differently
+                raise UnsupportedByKernel  # the kernel rounds size * scale differently
             return r
         maps = _rows(kind, have, tuple(size), tuple(scales))  # one launch per axis
         for axis, index in maps:
@@ -72,7 +72,7 @@ def _upsample_backward(g, *, size, kind, scales, align):
     if call is not None:
         return call(g, (*shape_of(g)[:2], *size))
     if "nearest" not in kind:
-        raise Lacking
+        raise UnsupportedByKernel
     maps = _rows(kind, size, out, tuple(scales))  # two launches per axis
     for axis, index in reversed(maps):
         g = _added_up(g, axis, index, size[axis - 2])
@@ -91,11 +91,11 @@ def _added_up(g, axis, index, n):
 def _constant_pad(x, *, pads, value):
     shape = shape_of(x)
     if not shape or value.__class__ is complex:
-        raise Lacking
+        raise UnsupportedByKernel
     for axis, (lo, hi) in enumerate(pads):
         if lo < 0 or hi < 0:  # negative padding: crop first, with a view
             if shape[axis] + min(lo, 0) + min(hi, 0) <= 0:
-                raise Lacking
+                raise UnsupportedByKernel
             x = narrowed(x, axis, max(-lo, 0), shape[axis] - max(-hi, 0))
     flat = [max(n, 0) for pair in reversed(pads) for n in pair]
     while flat and not flat[-1] and not flat[-2]:
@@ -156,7 +156,7 @@ def _pad_by_index_backward(g, *, plan):
 # ------------------------------------------------------------------ grid_sample
 def _known(kind):
     if kind == "bicubic":
-        raise Lacking  # aclnn supports bicubic, but MindSpore's primitive does not accept it
+        raise UnsupportedByKernel  # aclnn supports bicubic, but MindSpore's primitive does not accept it
 
 
 @ascend("grid_sampler_2d", only=CUBE)

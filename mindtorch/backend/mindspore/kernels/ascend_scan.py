@@ -9,10 +9,10 @@ import numpy as np
 
 from mindtorch.backend.cpu.scan import _slopes
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, Lacking, cast, dtype_of, mint, ms, kept, op, shape_of, stype_of
-from mindtorch.backend.mindspore.kernels._places import table
+from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, cast, dtype_of, mint, ms, kept, op, shape_of, stype_of
+from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, zeros
-from mindtorch.backend.mindspore.kernels.ascend_places import _cumsum_backward
+from mindtorch.backend.mindspore.kernels.ascend_indexing import _cumsum_backward
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 
@@ -77,17 +77,17 @@ def _finite_difference(a, b):
 
 # ------------------------------------------------------------------ gradient
 @kept(256)
-def _stencil(n, step, edge_order, stype, rank, axis):
+def _stencil(n, step, edge_order, np_dtype, rank, axis):
     """Returns (indices, weights along the axis, True if no weight is 0) for each of the three
     neighbours. The tables are cached on the device."""
     index, weight = _slopes(n, step, edge_order)
     along = [-1 if d == axis else 1 for d in range(rank)]
-    return [(table(np.ascontiguousarray(index[:, k])), table(np.ascontiguousarray(weight[:, k].astype(stype).reshape(along))), bool(weight[:, k].all()))
+    return [(table(np.ascontiguousarray(index[:, k])), table(np.ascontiguousarray(weight[:, k].astype(np_dtype).reshape(along))), bool(weight[:, k].all()))
             for k in range(3)]
 
 
 @ascend("gradient", only="float32")
-def _gradient(a, *, axis, step, edge_order, stype):
+def _gradient(a, *, axis, step, edge_order, np_dtype):
     r = None
     for at, weight, whole in _stencil(shape_of(a)[axis], step, edge_order, stype_of(a), len(shape_of(a)), axis):
         x = op(G.Mul)(op(G.IndexSelect)(a, axis, at), weight)
@@ -98,7 +98,7 @@ def _gradient(a, *, axis, step, edge_order, stype):
 
 
 @ascend("gradient_backward", only="float32")
-def _gradient_backward(g, *, axis, step, edge_order, stype):
+def _gradient_backward(g, *, axis, step, edge_order, np_dtype):
     r = zeros(shape_of(g), dtype_of(g))
     for at, weight, _ in _stencil(shape_of(g)[axis], step, edge_order, stype_of(g), len(shape_of(g)), axis):
         r = op(G.IndexAddExt)(r, axis, at, op(G.Mul)(g, weight), 1)
@@ -118,7 +118,7 @@ def _in_double(name):
 
 
 @_in_double("sinc_backward")
-def _sinc_slope(a):
+def _sinc_backward(a):
     x = o.mul(a, math.pi)
     r = o.div(o.sub(o.mul(x, o.cos(x)), o.sin(x)), o.mul(x, a))
     # Near zero two nearly equal values are subtracted, so the Taylor series is used there.
@@ -184,7 +184,7 @@ def _polygamma(a, *, n):
     if n == 0:
         return _digamma_of(a)
     if n != 1:
-        raise Lacking
+        raise UnsupportedByKernel
     # float32, like the host kernel: the values at the poles are large finite numbers.
     low = o.lt(a, 0.5)
     s = o.sin(o.mul(a, math.pi))

@@ -4,9 +4,10 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, STATE, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, mint, ms,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, STATE, FLOATING, UnsupportedByKernel, P, broadcast, cast, copied, dtype_of, full,
+                                                       kernel, mint, ms,
                                                        op, reshape, shape_of)
-from mindtorch.backend.mindspore.kernels._places import write
+from mindtorch.backend.mindspore.kernels._index_utils import write
 
 for _name, _fn in (("eq", o.eq), ("ne", o.ne), ("lt", o.lt), ("le", o.le), ("gt", o.gt), ("ge", o.ge), ("logical_and", o.and_), ("logical_or", o.or_),
                    ("logical_xor", o.xor)):
@@ -133,7 +134,7 @@ def _fill_where(x, value, mask):
 @kernel("masked_count", target="CPU")
 def _masked_count(mask, *, shape, axes, keepdim):
     if 0 in shape:
-        raise Lacking
+        raise UnsupportedByKernel
     return op(P.ReduceSum, keepdim)(cast(broadcast(mask, shape), ms.int64), tuple(range(len(shape))) if axes is None else axes) if shape \
         else cast(mask, ms.int64)
 
@@ -153,7 +154,7 @@ def _scattered(r, mask, src):
 @o.by_bits
 def _masked_select_backward(g, mask, *, size):
     if dtype_of(g) in COMPLEX:
-        raise Lacking
+        raise UnsupportedByKernel
     r = full(np.broadcast_shapes(size, shape_of(mask)), 0, dtype_of(g))
     return _scattered(r, mask, g) if 0 not in shape_of(g) and shape_of(r) else o.masked(g.view(()), mask) if 0 not in shape_of(g) else r
 
@@ -163,7 +164,7 @@ def _masked_select_backward(g, mask, *, size):
 def _masked_scatter(a, src, mask):
     shape = np.broadcast_shapes(shape_of(a), shape_of(mask))
     if dtype_of(a) in COMPLEX or not shape or math.prod(shape_of(src)) < math.prod(shape):
-        raise Lacking  # whether src has enough elements depends on the values of the mask
+        raise UnsupportedByKernel  # whether src has enough elements depends on the values of the mask
     return _scattered(copied(broadcast(a, shape)), mask, src)
 
 

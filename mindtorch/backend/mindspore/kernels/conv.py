@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import Lacking, P, copied, dtype_of, from_contiguous, kernel, ms, op, reshape, shape_of
-from mindtorch.backend.mindspore.kernels._places import expanded
-from mindtorch.backend.mindspore.recording import constant
+from mindtorch.backend.mindspore.kernels._call import UnsupportedByKernel, P, copied, dtype_of, from_contiguous, kernel, ms, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._index_utils import expanded
+from mindtorch.backend.mindspore.recorder_api import constant
 from mindtorch.backend.sizes import out_size
 from mindspore.ops.operations import _grad_ops as GO
 from mindspore.ops.operations import array_ops as A
@@ -45,7 +45,7 @@ def _convolution(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     sx, kernel = shape_of(x), shape_of(w)[2:]
     one = len(kernel) == 1
     if out is not None and tuple(out) != out_size(sx[2:], kernel, stride, padding, dilation):
-        raise Lacking
+        raise UnsupportedByKernel
     if one:
         x, w = _flat(x), _flat(w)
     y = _add_bias(_convolved(x, w, *_settings(stride, padding, dilation), groups), b)
@@ -59,7 +59,7 @@ def _convolution(x, w, b=None, *, stride, padding, dilation, groups, out=None):
 def _convolution_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     sg, sw = shape_of(g), shape_of(w)
     if out_size(size, sw[2:], stride, padding, dilation) != tuple(sg[2:]):
-        raise Lacking  # output_padding is at least the stride
+        raise UnsupportedByKernel  # output_padding is at least the stride
     one = len(size) == 1
     full = (sg[0], sw[1] * groups, *((1, *size) if one else size))
     if one:
@@ -78,7 +78,7 @@ def _convolution_transposed(g, w, b=None, *, size, stride, padding, dilation, gr
 def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
     sg, sx = shape_of(g), shape_of(x)
     if out_size(sx[2:], kernel, stride, padding, dilation) != tuple(sg[2:]):
-        raise Lacking
+        raise UnsupportedByKernel
     one = len(kernel) == 1
     full = (sg[1], sx[1] // groups, *((1, *kernel) if one else kernel))
     if one:

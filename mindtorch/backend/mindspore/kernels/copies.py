@@ -6,10 +6,11 @@ import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (STATE, stype_of, ASCEND, COMPLEX, DTYPES, FLOATING, G, Lacking, P, broadcast, cast, copied, dtype_of,
+from mindtorch.backend.mindspore.kernels._call import (STATE, stype_of, ASCEND, COMPLEX, DTYPES, FLOATING, G, UnsupportedByKernel, P, broadcast, cast, copied,
+                                                       dtype_of,
                                                        from_contiguous, full, is_contiguous, kernel, mint, ms, op, reshape, shape_of,
                                                        stride_of)
-from mindtorch.backend.mindspore.kernels._places import write
+from mindtorch.backend.mindspore.kernels._index_utils import write
 from mindtorch.backend.mindspore.private import from_array
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
@@ -49,9 +50,9 @@ def _clone_format(a, *, fmt):
     return _laid(a, format_strides(shape, fmt))
 
 
-def _converted(a, stype):
+def _converted(a, np_dtype):
     """Converts to a NumPy dtype by PyTorch's rules."""
-    d = DTYPES[stype]
+    d = DTYPES[np_dtype]
     have = dtype_of(a)
     if d == have:
         return copied(a)
@@ -84,8 +85,8 @@ def _copy_of(a, src):
 
 # ------------------------------------------------------------------ fills
 @kernel("new_full", empty=True)
-def _new_full(like, *, size, value, stype):
-    return full(size, value, DTYPES[stype])
+def _new_full(like, *, size, value, np_dtype):
+    return full(size, value, DTYPES[np_dtype])
 
 
 @kernel("fill", empty=True)
@@ -121,7 +122,7 @@ def _reduced(a, axes, keep=False):
 def _sum_to(a, *, size):
     shape = shape_of(a)
     if dtype_of(a) is ms.bool_:
-        raise Lacking
+        raise UnsupportedByKernel
     lead = len(shape) - len(size)
     inner = tuple([i + lead for i, n in enumerate(size) if n == 1 and shape[i + lead] != 1])
     if not inner:
@@ -145,14 +146,14 @@ def _total(a, *, mean):
 @kernel("expand_elements")
 def _spread(g, *, shape, mean):
     if 0 in shape:
-        raise Lacking
+        raise UnsupportedByKernel
     n = math.prod(shape)
     return copied(broadcast(o.div(g, n) if mean and n > 1 else g, shape))
 
 
 # ------------------------------------------------------------------ gradients
 #
-# `mindtorch/core/gradients.py` calls these directly: no operand is upcast.
+# `mindtorch/core/accumulate_grad.py` calls these directly: no operand is upcast.
 @kernel("gradient_sum")
 def _gradient_sum(a, b):
     return o.add(a, b)
@@ -173,36 +174,36 @@ def _as_wanted(h, size, stride):
     return h if stride is None or tuple(stride) == contiguous_strides(tuple(size)) else _laid(h, tuple(stride))
 
 
-def _host(size, stride, stype, value=None):
+def _host(size, stride, np_dtype, value=None):
     """Allocates in host memory, which MindSpore's CPU target uses."""
     if stride is None or tuple(stride) == contiguous_strides(tuple(size)):
-        return from_contiguous(np.empty(size, stype)) if value is None else full(size, value, DTYPES[stype])
+        return from_contiguous(np.empty(size, np_dtype)) if value is None else full(size, value, DTYPES[np_dtype])
     order = sorted(range(len(size)), key=lambda i: (-stride[i], -size[i]))
-    r = _host([size[i] for i in order], None, stype, value)
+    r = _host([size[i] for i in order], None, np_dtype, value)
     return r.permute(*sorted(range(len(order)), key=order.__getitem__))
 
 
 @kernel("empty", empty=True)
-def _empty(*, size, stride, stype, device):
-    return _host(size, stride, stype) if not ASCEND else _as_wanted(mint.empty(tuple(size), dtype=DTYPES[stype], device="Ascend"), size, stride)
+def _empty(*, size, stride, np_dtype, device):
+    return _host(size, stride, np_dtype) if not ASCEND else _as_wanted(mint.empty(tuple(size), dtype=DTYPES[np_dtype], device="Ascend"), size, stride)
 
 
 @kernel("zeros", empty=True)
-def _zeros(*, size, stride, stype, device):
-    return _host(size, stride, stype, 0) if not ASCEND else _as_wanted(mint.zeros(tuple(size), dtype=DTYPES[stype]), size, stride)
+def _zeros(*, size, stride, np_dtype, device):
+    return _host(size, stride, np_dtype, 0) if not ASCEND else _as_wanted(mint.zeros(tuple(size), dtype=DTYPES[np_dtype]), size, stride)
 
 
 @kernel("full", empty=True, varying="value")
-def _full(*, size, stride, value, stype, device):
-    return _host(size, stride, stype, value) if not ASCEND else _as_wanted(full(size, value, DTYPES[stype]), size, stride)
+def _full(*, size, stride, value, np_dtype, device):
+    return _host(size, stride, np_dtype, value) if not ASCEND else _as_wanted(full(size, value, DTYPES[np_dtype]), size, stride)
 
 
 @kernel("empty_strided", target="CPU", empty=True)
-def _empty_strided(*, size, stride, span, stype, device):
+def _empty_strided(*, size, stride, span, np_dtype, device):
     if not span:
-        return from_contiguous(np.empty(size, stype))
-    k = stype.itemsize
-    return from_array(np.ndarray(size, stype, np.empty(span, stype), 0, [s * k for s in stride]))
+        return from_contiguous(np.empty(size, np_dtype))
+    k = np_dtype.itemsize
+    return from_array(np.ndarray(size, np_dtype, np.empty(span, np_dtype), 0, [s * k for s in stride]))
 
 
 def _ready_made(name):
@@ -220,14 +221,14 @@ for _name in ("arange", "linspace", "logspace", "eye"):
 
 
 @kernel("linspace", target="Ascend")
-def _linspace(*, start, end, steps, stype, device):
-    if stype.kind not in "fV" or not steps:
-        raise Lacking
-    return mint.linspace(start, end, steps, dtype=DTYPES[stype])
+def _linspace(*, start, end, steps, np_dtype, device):
+    if np_dtype.kind not in "fV" or not steps:
+        raise UnsupportedByKernel
+    return mint.linspace(start, end, steps, dtype=DTYPES[np_dtype])
 
 
 @kernel("eye", target="Ascend")
-def _eye(*, n, m, stype, device):
-    if stype.kind == "c" or stype.kind == "u" and stype.itemsize > 1 or stype == np.float64:
-        raise Lacking  # aclnnEye does not support these dtypes
-    return mint.eye(n, m, dtype=DTYPES[stype])
+def _eye(*, n, m, np_dtype, device):
+    if np_dtype.kind == "c" or np_dtype.kind == "u" and np_dtype.itemsize > 1 or np_dtype == np.float64:
+        raise UnsupportedByKernel  # aclnnEye does not support these dtypes
+    return mint.eye(n, m, dtype=DTYPES[np_dtype])

@@ -3,7 +3,7 @@ import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels import FLOATS
-from mindtorch.backend.mindspore.kernels._call import Lacking, P, dtype_of, full, kernel, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import UnsupportedByKernel, P, dtype_of, full, kernel, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.matmul import batched
 from mindtorch.backend.mindspore.kernels.reduction import sums
 
@@ -16,14 +16,14 @@ def _between(a, b):
     """Returns the differences of all pairs of rows, shape (..., P, R, M)."""
     x, y = shape_of(a), shape_of(b)
     if math.prod(x) * y[-2] > _MOST or math.prod(y) * x[-2] > _MOST:
-        raise Lacking
+        raise UnsupportedByKernel
     return op(P.Sub)(reshape(a, (*x[:-1], 1, x[-1])), reshape(b, (*y[:-2], 1, *y[-2:])))
 
 
 @kernel("cdist", target="CPU", only=FLOATS)
 def _cdist(a, b, *, p, mm):
     if not p >= 0:
-        raise Lacking
+        raise UnsupportedByKernel
     d = dtype_of(a)
     x, y = shape_of(a), shape_of(b)
     if p == 2 and mm:
@@ -49,7 +49,7 @@ def _cdist_backward(g, a, b, dist, *, p, second):
     """Gradient of the distances with respect to `a`, or to `b` if `second`, not yet summed over
     broadcast dimensions."""
     if not (p == 0 or p >= 1):
-        raise Lacking
+        raise UnsupportedByKernel
     d = dtype_of(g)
     e = _between(a, b)
     s = shape_of(g)

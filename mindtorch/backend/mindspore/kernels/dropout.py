@@ -1,10 +1,10 @@
 """Dropout, with masks drawn on the device (`mindtorch/backend/mindspore/kernels/random.py`)."""
 import numpy as np
 
-from mindtorch.backend.cpu.rng import bernoulli_mask
+from mindtorch.backend.cpu.random import bernoulli_mask
 from mindtorch.backend.mindspore.kernels import ASCEND
 from mindtorch.backend.strides import contiguous_strides, drawing_order
-from mindtorch.backend.mindspore.kernels._call import FLOATING, HALF, Lacking, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import FLOATING, HALF, UnsupportedByKernel, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.attention import weighed, weights_of
 from mindtorch.backend.mindspore.kernels.random import kept
 
@@ -21,7 +21,7 @@ def _mask(x, keep, feature, generator):
     `feature` of its first two dimensions."""
     shape = shape_of(x)
     if dtype_of(x) not in FLOATING or generator.on_host and not (feature or is_contiguous(x)):
-        raise Lacking  # the host draws in memory order
+        raise UnsupportedByKernel  # the host draws in memory order
     if feature:
         shape = shape[:2] + (1,) * (len(shape) - 2)
     return kept(shape, keep, generator, _wide(x))
@@ -37,7 +37,7 @@ def scaled(x, mask, scale):
 @kernel("masked_scale", half=True, varying="scale")
 def _masked_scale(x, mask, *, scale):
     if dtype_of(x) not in FLOATING:
-        raise Lacking
+        raise UnsupportedByKernel
     return scaled(x, mask, scale)
 
 
@@ -82,15 +82,15 @@ class _Masked:
     def draw(self, device, geometries, *, keep, generator, feature=False, **constants):
         """Returns a handle to the mask for operands of these geometries, or None if the kernel does
         not support them. The host draws in memory order."""
-        sizes, stype, strides = geometries[0]
-        if stype.kind not in "fV" or 0 in sizes:
+        sizes, np_dtype, strides = geometries[0]
+        if np_dtype.kind not in "fV" or 0 in sizes:
             return None
         if feature or strides is None:
-            return device.upload(bernoulli_mask(sizes[:2] + (1,) * (len(sizes) - 2) if feature else tuple(sizes), keep, generator.for_host()).astype(stype))
+            return device.upload(bernoulli_mask(sizes[:2] + (1,) * (len(sizes) - 2) if feature else tuple(sizes), keep, generator.for_host()).astype(np_dtype))
         order = drawing_order(sizes, strides)
-        row = device.upload(bernoulli_mask(tuple([sizes[i] for i in order]), keep, generator.for_host()).astype(stype))
+        row = device.upload(bernoulli_mask(tuple([sizes[i] for i in order]), keep, generator.for_host()).astype(np_dtype))
         dense = contiguous_strides(shape_of(row))
-        return device.view(row, tuple(sizes), tuple([dense[order.index(i)] for i in range(len(sizes))]), 0, stype)
+        return device.view(row, tuple(sizes), tuple([dense[order.index(i)] for i in range(len(sizes))]), 0, np_dtype)
 
     def results(self, r, mask):
         """Returns the results of the kernel, followed by the mask."""
@@ -101,11 +101,11 @@ class _InAttention(_Masked):
     """Mask of the attention weights. There is none if all weights are kept."""
 
     def draw(self, device, geometries, *, keep, generator, **constants):
-        sizes, stype = weights_of(*[g[0] for g in geometries[:2]], *[g[0] for g in geometries[3:]]), geometries[0][1]
+        sizes, np_dtype = weights_of(*[g[0] for g in geometries[:2]], *[g[0] for g in geometries[3:]]), geometries[0][1]
         if keep == 1 or 0 in sizes:
             return None
         mask = bernoulli_mask(sizes, keep, generator.for_host()) if keep else np.zeros(sizes, bool)
-        return device.upload(mask.astype(stype if stype.itemsize > 2 else np.float32))
+        return device.upload(mask.astype(np_dtype if np_dtype.itemsize > 2 else np.float32))
 
 
 MASKED = {"dropout": _Masked(scaled, "scale"), "alpha_dropout": _Masked(_alpha, "a slope offset"), "native_dropout": _Masked(_native, "scale", False)}

@@ -1,10 +1,11 @@
 """Kernels of embedding and embedding_bag."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (DTYPES, STATE, P, Lacking, cast, check, dtype_of, full, host_span, memory_of, ms, number, op, reshape,
+from mindtorch.backend.mindspore.kernels._call import (DTYPES, STATE, P, UnsupportedByKernel, cast, runtime_assert, dtype_of, full, host_span, memory_of, ms,
+                                                       number, op, reshape,
                                                        shape_of, stype_of)
-from mindtorch.backend.mindspore.kernels._places import (bits, counting, cpu_kernel as kernel, dense, expanded, fresh, part, size_of, table, unbits, view,
-                                                         write, zeros)
+from mindtorch.backend.mindspore.kernels._index_utils import (bits, counting, cpu_kernel as kernel, dense, expanded, fresh, part, size_of, table, unbits, view,
+                                                              write, zeros)
 from mindtorch.backend.mindspore.kernels.indexing import gathered
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.ordering import has_nan
@@ -20,7 +21,7 @@ def _look(index, rows, bag=False):
             if not 0 <= i < rows:
                 raise RuntimeError(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {i}") if bag else IndexError(
                     "index out of range in self")
-    check(index, outside)
+    runtime_assert(index, outside)
 
 
 @kernel("embedding embedding_sparse")
@@ -32,7 +33,7 @@ def _lookup(w, index, *, padding, by_freq):
 @kernel("embedding_dense_backward", only=_NUMERIC + " int64 int32")
 def _lookup_grad(g, index, *, padding, by_freq, rows):
     if by_freq:
-        raise Lacking
+        raise UnsupportedByKernel
     d = shape_of(g)[-1]
     r = op(P.TensorScatterAdd)(zeros((rows, d), dtype_of(g)), reshape(dense(index), (-1, 1)), reshape(dense(g), (-1, d)))
     if padding >= 0:
@@ -42,11 +43,11 @@ def _lookup_grad(g, index, *, padding, by_freq, rows):
 
 
 @kernel("embedding_scale")
-def _scale(index, *, padding, by_freq, rows, stype):
+def _scale(index, *, padding, by_freq, rows, np_dtype):
     """Returns the factor of each looked-up row in the gradient: 0 for the padding index, else 1."""
     if by_freq:
-        raise Lacking
-    d = DTYPES[stype]
+        raise UnsupportedByKernel
+    d = DTYPES[np_dtype]
     if padding < 0:
         return full((*shape_of(index), 1), 1, d)
     return reshape(cast(op(P.NotEqual)(dense(index), number(padding, dtype_of(index))), d), (*shape_of(index), 1))
@@ -76,10 +77,10 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
         if off[-1] > n:
             raise RuntimeError(f"offsets[-1] can not be greater than input's length {n} but got offsets[-1] of {off[-1]}")
         if (np.diff(off) < 0).any():
-            raise Lacking
+            raise UnsupportedByKernel
         bags = off.size - bool(include_last)
         if not bags:
-            raise Lacking
+            raise UnsupportedByKernel
         offsets = cast(dense(offsets), ms.int64)
         if include_last == "open":
             offsets, off, include_last = fresh(part(offsets, (bags,))), off[:-1], False
@@ -90,14 +91,14 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
             end = full((1,), n, ms.int64)
             ends = joined((ends, end), 0) if bags > 1 else end
     if not last:
-        raise Lacking
+        raise UnsupportedByKernel
     sizes = op(P.Sub)(ends, starts)
     bag = op(P.SearchSorted, ms.int64, True)(ends, counting(last))
     live, bag_live, there = fresh(part(reshape(dense(index), (-1,)), (last,))), bag, None
     if padding >= 0:
         there = _places_unlike(live, value=padding)
         if not size_of(there):
-            raise Lacking
+            raise UnsupportedByKernel
         live, bag_live = op(P.Gather)(live, there, 0), op(P.Gather)(bag, there, 0)
         sizes = op(P.TensorScatterAdd)(zeros((bags,), ms.int64), reshape(bag_live, (-1, 1)), full((size_of(there),), 1, ms.int64))
     by = None if divisor is None else reshape(cast(op(P.Maximum)(sizes, number(1, ms.int64)), DTYPES[divisor]), (bags, 1))
@@ -108,7 +109,7 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
 def _bag_max(rows, bag, *, bags):
     """Returns (maximum per bag and column, index of its row or -1)."""
     if STATE.on is None and has_nan(rows):
-        raise Lacking
+        raise UnsupportedByKernel
     k, d = shape_of(rows)
     rows, bag, kind = dense(rows), dense(bag), dtype_of(rows)
     at = reshape(bag, (-1, 1))

@@ -1,7 +1,7 @@
 """Fourier transforms on MindSpore's CPU target, which uses the same library as the host kernels
 (pocketfft)."""
 from mindtorch.backend.mindspore.kernels._call import COMPLEX, cast, copied, dtype_of, ms, shape_of
-from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, table
+from mindtorch.backend.mindspore.kernels._index_utils import cpu_kernel as kernel, dense, table
 
 _ANY = "float32 float64 complex64 complex128"
 

@@ -6,7 +6,7 @@ previous step is computed for all steps at once. States are stored as (hidden, b
 `rnn.py`.
 """
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import HALF, Lacking, P, broadcast, cast, dtype_of, kernel, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import HALF, UnsupportedByKernel, P, broadcast, cast, dtype_of, kernel, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.matmul import matmul
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 from mindtorch.backend.mindspore.kernels.rnn import _FLOATS, _one_minus, _part, _step, _turned, _whole
@@ -41,9 +41,9 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
     and two Nones."""
     steps, n = _whole(sizes, None)
     if shape_of(h0)[0] != n:
-        raise Lacking
+        raise UnsupportedByKernel
     low = dtype_of(x)
-    x, h0, w_ih, w_hh, b_ih, b_hh = [o.wide(a) for a in (x, h0, w_ih, w_hh, b_ih, b_hh)]
+    x, h0, w_ih, w_hh, b_ih, b_hh = [o.upcast(a) for a in (x, h0, w_ih, w_hh, b_ih, b_hh)]
     hidden = shape_of(h0)[1]
     first = _input_part(x, w_ih, b_ih, steps, n)
     bias = None if b_hh is None else copied(broadcast(b_hh.view((3 * hidden, 1)) if b_hh.is_contiguous() else reshape(b_hh, (3 * hidden, 1)), (3 * hidden, n)))
@@ -67,7 +67,7 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
 def _gru_backward(gy, gh, x, w_ih, w_hh, work, before, inner, *, sizes, reverse, needs):
     """Returns the gradients of x, h0, w_ih, w_hh, b_ih and b_hh."""
     if before is not None:
-        raise Lacking  # saved by the host kernel
+        raise UnsupportedByKernel  # saved by the host kernel
     steps, n = _whole(sizes, None)
     hidden = shape_of(gh)[1]
     add, mul = op(P.Add), op(P.Mul)
@@ -100,9 +100,9 @@ def _rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
     returns the states after and before each step, each of shape (steps, H, B)."""
     steps, n = _whole(sizes, None)
     if shape_of(h0)[0] != n:
-        raise Lacking
+        raise UnsupportedByKernel
     low = dtype_of(x)
-    x, h0, w_ih, w_hh, b_ih, b_hh = [o.wide(a) for a in (x, h0, w_ih, w_hh, b_ih, b_hh)]
+    x, h0, w_ih, w_hh, b_ih, b_hh = [o.upcast(a) for a in (x, h0, w_ih, w_hh, b_ih, b_hh)]
     add = op(P.Add)
     first = _input_part(x, w_ih, None if b_ih is None else add(b_ih, b_hh), steps, n)
     h = _turned(h0, 1, 0)
@@ -120,7 +120,7 @@ def _rnn_backward(gy, gh, x, w_ih, w_hh, y, before, *, relu, sizes, reverse, nee
     """Returns the gradients of x, h0, w_ih, w_hh, b_ih and b_hh."""
     steps, n = _whole(sizes, None)
     if len(shape_of(y)) != 3:
-        raise Lacking  # saved by the host kernel
+        raise UnsupportedByKernel  # saved by the host kernel
     hidden = shape_of(gh)[1]
     add, mul = op(P.Add), op(P.Mul)
     slope = cast(o.gt(y, 0), dtype_of(y)) if relu else _one_minus(mul(y, y))

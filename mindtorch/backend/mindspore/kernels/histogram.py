@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import P, cast, dtype_of, from_contiguous, host_span, ms, number, op, reshape, shape_of, stype_of
-from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, expanded, fresh, size_of, zeros
+from mindtorch.backend.mindspore.kernels._index_utils import cpu_kernel as kernel, dense, expanded, fresh, size_of, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 

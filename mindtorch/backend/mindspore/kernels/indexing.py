@@ -9,10 +9,12 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu.indexing import classes_of
-from mindtorch.backend.mindspore.kernels._call import (COMPLEX, STATE, G, P, Lacking, cast, dtype_of, from_contiguous, host_span, memory_of, ms, number, op,
+from mindtorch.backend.mindspore.kernels._call import (COMPLEX, STATE, G, P, UnsupportedByKernel, cast, dtype_of, from_contiguous, host_span, memory_of, ms,
+                                                       number, op,
                                                        reshape, shape_of, stype_of)
-from mindtorch.backend.mindspore.kernels._call import check as _check
-from mindtorch.backend.mindspore.kernels._places import (bits, cpu_kernel as kernel, dense, expanded, flat_places, fresh, look, part, permuted, size_of,
+from mindtorch.backend.mindspore.kernels._call import runtime_assert as _check
+from mindtorch.backend.mindspore.kernels._index_utils import (bits, cpu_kernel as kernel, dense, expanded, linear_indices, fresh, check_range, part, permuted,
+                                                              size_of,
                                                          split_at, unbits, view, wrapped, write, zeros)
 
 _NUMERIC = "float32 float64 float16 int64 int32 int16 int8 uint8"
@@ -37,13 +39,13 @@ def combined(flat, at, src, how):
         return from_contiguous(host_span(op(_OF_BOOLS[how])(as_[0], at, as_[1])).view(np.bool_))
     if d in COMPLEX and how == "sum":
         return op(P.Add)(flat, op(P.UnsortedSegmentSum)(src, reshape(at, (-1,)), shape_of(flat)[0]))
-    raise Lacking
+    raise UnsupportedByKernel
 
 
 def _checked(i, a, dim, check=True, kind=RuntimeError, prefix=""):
     """Checks the indices along a dimension of `a`. None may be negative."""
     if check:
-        look(i, shape_of(a)[dim] if shape_of(a) else 1, dim, False, kind, prefix)
+        check_range(i, shape_of(a)[dim] if shape_of(a) else 1, dim, False, kind, prefix)
 
 
 def _rows(shape, dim):
@@ -97,7 +99,7 @@ def scattered(a, i, src, dim, how=None):
         return op(P.TensorScatterElements, dim, "none")(a, dense(i), dense(src))
     if how == "sum" and _by_sums(a, i, dim):
         return op(P.Add)(a, _sums(a, i, src, dim))
-    at = flat_places(i, shape, dim) if shape else reshape(i, (-1, 1))
+    at = linear_indices(i, shape, dim) if shape else reshape(i, (-1, 1))
     flat, src = reshape(a, (-1,)), reshape(dense(src), (-1,))
     return reshape(op(P.TensorScatterUpdate)(flat, at, src) if how is None else combined(flat, at, src, how), shape)
 
@@ -130,12 +132,12 @@ kernel("scatter_add", _scatter_into("sum"))
 kernel("scatter_multiply", _scatter_into("prod"))
 
 
-def _extreme(stype, how):
-    if stype.kind == "b":
+def _extreme(np_dtype, how):
+    if np_dtype.kind == "b":
         return how == "amin"
-    if stype.kind == "f":
+    if np_dtype.kind == "f":
         return np.inf if how == "amin" else -np.inf
-    return np.iinfo(stype).max if how == "amin" else np.iinfo(stype).min
+    return np.iinfo(np_dtype).max if how == "amin" else np.iinfo(np_dtype).min
 
 
 def counted(shape, i, dim, include_self, dtype):
@@ -149,16 +151,16 @@ def counted(shape, i, dim, include_self, dtype):
 def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
     mean = how == "mean"
     if mean and dtype_of(a) not in _NUMBERS:
-        raise Lacking
+        raise UnsupportedByKernel
     _checked(i, a, dim, check)
     r, src = dense(a), dense(_source(src, i))
     floating = how in ("amax", "amin") and stype_of(a).kind == "f"
     if floating and STATE.on is None and (_has_nan(src) or _has_nan(r)):
-        raise Lacking  # the kernel compares NaN in an undefined way
+        raise UnsupportedByKernel  # the kernel compares NaN in an undefined way
     if not include_self:
-        stype = stype_of(r)
+        np_dtype = stype_of(r)
         start = {"sum": 0, "mean": 0, "prod": 1}.get(how)
-        r = scattered(r, i, from_contiguous(np.full(shape_of(i), _extreme(stype, how) if start is None else start, stype)), dim)
+        r = scattered(r, i, from_contiguous(np.full(shape_of(i), _extreme(np_dtype, how) if start is None else start, np_dtype)), dim)
     if floating and STATE.on is not None:
         return _with_nan(r, i, src, dim, how)
     r = scattered(r, i, src, dim, how)
@@ -239,7 +241,7 @@ def _index_add(a, src, i, *, dim, alpha):
     _checked(i, a, dim)
     if alpha != 1:
         if dtype_of(src) is ms.bool_:
-            raise Lacking
+            raise UnsupportedByKernel
         src = op(P.Mul)(dense(src), number(alpha, dtype_of(src)))
     i = reshape(dense(i), (-1, 1))
     return from_rows(combined(to_rows(a, dim), i, reshape(to_rows(src, dim), (size_of(i), -1)), "sum"), shape_of(a), dim)
@@ -257,7 +259,7 @@ def _index_copy(a, src, i, *, dim):
 def _index_fill(a, value, i, *, dim, check):
     shape = shape_of(a)
     if check:
-        look(i, shape[dim] if shape else 1, dim)
+        check_range(i, shape[dim] if shape else 1, dim)
     rows = to_rows(bits(a), dim)
     i = wrapped(reshape(dense(i), (-1,)), shape[dim] if shape else 1)
     value = expanded(reshape(bits(value), ()), (size_of(i), shape_of(rows)[1]))
@@ -273,7 +275,7 @@ def _places_once(i, *, n):
 
 @kernel("index_rows")
 def _index_rows(i, *, n, size, dim):
-    look(i, n, dim, False, RuntimeError)
+    check_range(i, n, dim, False, RuntimeError)
     shape = [1] * max(len(size), 1)
     shape[dim] = size_of(i)
     return fresh(expanded(reshape(dense(i), shape if size else ()), size))
@@ -317,7 +319,7 @@ def _take_along_places(i, *, n, size):
     def outside(h):
         a = memory_of(h)
         if a.min() < -n or a.max() >= n:
-            raise Lacking
+            raise UnsupportedByKernel
     _check(i, outside)
     return fresh(expanded(wrapped(i, n), size))
 
@@ -327,7 +329,7 @@ def _joint(indices, ns, dims):
     """Returns the linear indices into the indexed dimensions, in C order."""
     at = None
     for i, n, d in zip(indices, ns, dims):
-        look(i, n, d)
+        check_range(i, n, d)
         i = wrapped(i, n)
         at = i if at is None else op(P.Add)(op(P.Mul)(at, number(n, ms.int64)), i)
     return dense(at)
@@ -377,7 +379,7 @@ def _plan(shape, indices, dims):
 def _index(a, *indices, dims):
     shape = shape_of(a)
     if len(dims) == 1:
-        look(indices[0], shape[dims[0]], dims[0])
+        check_range(indices[0], shape[dims[0]], dims[0])
         return unbits(op(P.Gather)(bits(a), wrapped(indices[0], shape[dims[0]]), dims[0]), a)
     at, picked, plan = _plan(shape, indices, dims)
     rows = reshape(permuted(bits(a), plan.front), (plan.places, *plan.rest))
@@ -419,7 +421,7 @@ def _put(a, values, *indices, dims):
     if not all([size_of(i) for i in indices]):
         return
     if not size_of(a):
-        raise Lacking
+        raise UnsupportedByKernel
     write(a, _index_put(a, values, *indices, dims=dims))
 
 
@@ -481,7 +483,7 @@ def _unravel_index(a, *, size):
 @kernel("one_hot")
 def _one_hot(a, *, num_classes):
     if dtype_of(a) is not ms.int64:
-        raise Lacking
+        raise UnsupportedByKernel
     if num_classes < 0:
         num_classes = classes_of(host_span(a), num_classes)
     else:

@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.joining import misfit
 from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, stype_of, dtype_of, from_contiguous, full, kernel, op, reshape, shape_of, stride_of
-from mindtorch.backend.mindspore.kernels._places import dense, fresh, view, write
+from mindtorch.backend.mindspore.kernels._index_utils import dense, fresh, view, write
 
 
 def joined(hs, dim):
@@ -47,9 +47,9 @@ def _stack(*hs, dim, strides):
         one = shape[:dim] + (1,) + shape[dim:]
         return reshape(joined([reshape(dense(h), one) for h in hs], dim), whole)
     r = full((math.prod(whole),), 0, dtype_of(hs[0]))
-    stype = stype_of(r)
-    r = view(r, whole, tuple(strides), 0, stype)
+    np_dtype = stype_of(r)
+    r = view(r, whole, tuple(strides), 0, np_dtype)
     steps = stride_of(r)
     for i, h in enumerate(hs):
-        write(view(r, shape, tuple(steps[:dim] + steps[dim + 1:]), i * steps[dim], stype), h)
+        write(view(r, shape, tuple(steps[:dim] + steps[dim + 1:]), i * steps[dim], np_dtype), h)
     return r

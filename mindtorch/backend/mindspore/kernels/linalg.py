@@ -10,9 +10,9 @@ import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import FLOATS, _ops as o
-from mindtorch.backend.mindspore.kernels._call import (stype_of, COMPLEX, Lacking, P, broadcast, dtype_of, from_contiguous, host_span, kernel,
+from mindtorch.backend.mindspore.kernels._call import (stype_of, COMPLEX, UnsupportedByKernel, P, broadcast, dtype_of, from_contiguous, host_span, kernel,
                                                        number, op, reshape, shape_of)
-from mindtorch.backend.mindspore.kernels._places import cpu_kernel, dense, fresh
+from mindtorch.backend.mindspore.kernels._index_utils import cpu_kernel, dense, fresh
 from mindtorch.backend.mindspore.kernels.matmul import batched, turned
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 
@@ -285,7 +285,7 @@ def _reflected(v, tau, c, adjoint):
 def _householder(a, tau):
     shape, k = shape_of(a), shape_of(tau)[-1]
     if not k:
-        raise Lacking
+        raise UnsupportedByKernel
     c = _spread(np.eye(*shape[-2:], dtype=stype_of(a)), shape)
     return fresh(_reflected(_reflectors(a, k), tau, c, False))
 
@@ -294,6 +294,6 @@ def _householder(a, tau):
 def _ormqr(a, tau, c, *, left, transpose):
     k = shape_of(tau)[-1]
     if not k:
-        raise Lacking
+        raise UnsupportedByKernel
     v = _reflectors(a, k)
     return fresh(_reflected(v, tau, c, transpose)) if left else _h(_reflected(v, tau, _h(c), not transpose))

@@ -9,9 +9,9 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (HALF, P, STYPES, cast, check, constant, dtype_of, from_contiguous, full, kernel, memory_of, ms,
+from mindtorch.backend.mindspore.kernels._call import (HALF, P, STYPES, cast, runtime_assert, constant, dtype_of, from_contiguous, full, kernel, memory_of, ms,
                                                        number, op, reshape, shape_of)
-from mindtorch.backend.mindspore.kernels._places import counting, dense, expanded
+from mindtorch.backend.mindspore.kernels._index_utils import counting, dense, expanded
 from mindtorch.backend.mindspore.kernels.softmax import log_probabilities
 
 _F = "float32 float64"
@@ -187,7 +187,7 @@ def _mse(x, t, _):
     return op(P.SquaredDifference)(x, t) if shape_of(x) or shape_of(t) else op(P.Square)(op(P.Sub)(x, t))
 
 
-def _mse_slope(x, t, _):
+def _mse_elementwise_backward(x, t, _):
     return op(P.Mul)(_minus(x, t), _n(2, x))
 
 
@@ -204,7 +204,7 @@ def _sign(d):
     return op(P.Sub)(cast(op(P.Greater)(d, _n(0, d)), dtype_of(d)), cast(op(P.Less)(d, _n(0, d)), dtype_of(d)))
 
 
-def _l1_slope(x, t, _):
+def _l1_elementwise_backward(x, t, _):
     return _sign(_minus(x, t))
 
 
@@ -214,7 +214,7 @@ def _huber(x, t, delta):
     return op(P.Mul)(m, op(P.Sub)(d, op(P.Mul)(m, _n(0.5, d))))
 
 
-def _huber_slope(x, t, delta):
+def _huber_elementwise_backward(x, t, delta):
     return _clipped(_minus(x, t), delta)
 
 
@@ -222,7 +222,7 @@ def _smooth_l1(x, t, beta):
     return op(P.Mul)(_huber(x, t, beta), _n(1 / beta, x))
 
 
-def _smooth_l1_slope(x, t, beta):
+def _smooth_l1_elementwise_backward(x, t, beta):
     return _clipped(op(P.Mul)(_minus(x, t), _n(1 / beta, x)), 1)
 
 
@@ -233,11 +233,11 @@ def _bce_logits(x, t, _):
     return op(P.Add)(op(P.Mul)(op(P.Sub)(_n(1, x), t), x), op(P.Sub)(r, op(P.Minimum)(_n(0, x), x)))
 
 
-def _bce_logits_slope(x, t, _):
+def _bce_logits_elementwise_backward(x, t, _):
     return op(P.Sub)(o.sigmoid(x), t)
 
 
-def _bce_logits_target_slope(x, t, _):
+def _bce_logits_target_backward(x, t, _):
     return op(P.Neg)(x)
 
 
@@ -257,15 +257,15 @@ def _reduced(v, reduction):
     return s if reduction == "sum" else op(P.Mul)(s, _n(1 / math.prod(shape_of(v)), v))
 
 
-def _pair(name, value, slope, target_slope=None):
-    """Registers the kernels of a loss of two tensors and of its gradients. Without `target_slope`
+def _pair(name, value, slope, target_backward=None):
+    """Registers the kernels of a loss of two tensors and of its gradients. Without `target_backward`
     the loss depends on the difference only."""
     def forward(x, target, *, reduction, param):
         return _reduced(value(x, target, param), reduction)
 
     def gradients(g, x, target, *, reduction, param, needs):
         gx = gt = None
-        if needs[0] or target_slope is None:
+        if needs[0] or target_backward is None:
             gx = slope(x, target, param)
             if reduction == "mean":
                 g = op(P.Mul)(g, _n(1 / math.prod(shape_of(gx)), g))
@@ -273,7 +273,7 @@ def _pair(name, value, slope, target_slope=None):
         elif reduction == "mean":
             g = op(P.Mul)(g, _n(1 / math.prod(_common(shape_of(x), shape_of(target))), g))
         if needs[1]:
-            gt = op(P.Neg)(gx) if target_slope is None else op(P.Mul)(expanded(target_slope(x, target, param), _common(shape_of(x), shape_of(target))), g)
+            gt = op(P.Neg)(gx) if target_backward is None else op(P.Mul)(expanded(target_backward(x, target, param), _common(shape_of(x), shape_of(target))), g)
         return gx if needs[0] else None, gt
     kernel(name, forward, target="CPU", only=_F)
     kernel(name + "_backward", gradients, target="CPU", only=_F)
@@ -286,11 +286,11 @@ def _common(a, b):
     return tuple([n if m == 1 else m for m, n in zip(a, b)])
 
 
-_pair("mse_loss", _mse, _mse_slope)
-_pair("l1_loss", _l1, _l1_slope)
-_pair("smooth_l1_loss", _smooth_l1, _smooth_l1_slope)
-_pair("huber_loss", _huber, _huber_slope)
-_pair("binary_cross_entropy_with_logits", _bce_logits, _bce_logits_slope, _bce_logits_target_slope)
+_pair("mse_loss", _mse, _mse_elementwise_backward)
+_pair("l1_loss", _l1, _l1_elementwise_backward)
+_pair("smooth_l1_loss", _smooth_l1, _smooth_l1_elementwise_backward)
+_pair("huber_loss", _huber, _huber_elementwise_backward)
+_pair("binary_cross_entropy_with_logits", _bce_logits, _bce_logits_elementwise_backward, _bce_logits_target_backward)
 
 
 @kernel("binary_cross_entropy", target="CPU", only=_F)
@@ -328,7 +328,7 @@ def _in_range(t, low, high):
         a = memory_of(h)
         if a.min() < low or a.max() >= high:
             raise RuntimeError("target out of range")
-    check(t, outside)
+    runtime_assert(t, outside)
 
 
 @kernel("class_hits", target="CPU")
@@ -362,8 +362,8 @@ def _no_variance(h):
 def _limited_variance(a, *, least):
     """Raises the variance to at least `least` by an addition. Raises ValueError if a variance is
     negative."""
-    w = dense(o.wide(a))
-    check(w, _no_variance)
+    w = dense(o.upcast(a))
+    runtime_assert(w, _no_variance)
     d = dtype_of(a)
-    lift = o.wide(cast(o.where(o.lt(w, least), o.sub(least, w), 0), d))
+    lift = o.upcast(cast(o.where(o.lt(w, least), o.sub(least, w), 0), d))
     return cast(o.add(w, lift), d) if d is not dtype_of(w) else o.add(w, lift)

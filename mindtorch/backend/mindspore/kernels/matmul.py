@@ -1,7 +1,8 @@
 """Matrix and vector products, and sums of products."""
 import math
 
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, Lacking, P, broadcast, dtype_of, is_contiguous, kernel, mint, ms, number, op,
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, UnsupportedByKernel, P, broadcast, dtype_of, is_contiguous, kernel, mint, ms, number,
+                                                       op,
                                                        reshape, shape_of)
 from mindtorch.backend.mindspore.kernels.reduction import copied
 
@@ -90,7 +91,7 @@ def with_bias(y, b):
 def _linear(x, w, b):
     """MatMul and BiasAdd together take a third of the time of Dense."""
     if len(shape_of(w)) != 2:
-        raise Lacking
+        raise UnsupportedByKernel
     y = op(P.MatMul, False, True)(rows(x), w) if is_contiguous(w) else matmul(rows(x), w, False, True)
     n = shape_of(w)[0]
     if b is None:
@@ -103,7 +104,7 @@ def _linear(x, w, b):
 @kernel("linear", only=_PRODUCTS, target="Ascend")
 def _linear_ascend(x, w, b):
     if len(shape_of(w)) != 2 or b is not None and shape_of(b) != shape_of(w)[:1]:
-        raise Lacking
+        raise UnsupportedByKernel
     return op(G.Dense)(x, w, b)
 
 

@@ -8,9 +8,10 @@ because MindSpore has no such kernels for its CPU target.
 import functools
 import math
 
-from mindtorch.backend.mindspore.kernels._call import G, HALF, Lacking, P, cast, copied, dtype_of, full, kernel, ms, number, op, plain, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import (G, HALF, UnsupportedByKernel, P, cast, copied, dtype_of,
+                                                       full, kernel, ms, number, op, plain, reshape, shape_of)
 from mindtorch.backend.mindspore.kernels.random import _DEVICE
-from mindtorch.backend.mindspore.recording import STATE, Number, constant, is_state
+from mindtorch.backend.mindspore.recorder_api import STATE, Number, constant, is_state
 from mindspore.ops.operations import _grad_ops as GO
 
 _TAKEN = "float32 float16 bfloat16"
@@ -63,7 +64,7 @@ _scratch: dict = {}
 
 def _check_eps(eps):
     if not 0 < eps <= 1:
-        raise Lacking  # MindSpore's batch norm supports no other epsilon
+        raise UnsupportedByKernel  # MindSpore's batch norm supports no other epsilon
 
 
 @functools.cache
@@ -273,7 +274,7 @@ def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
 def _window_sum(x, *, size, before):
     s = shape_of(x)
     if size > 32:
-        raise Lacking
+        raise UnsupportedByKernel
     m = reshape(x, (s[0], s[1], -1))
     m = op(P.Pad, ((0, 0), (before, size - 1 - before), (0, 0)))(m)
     r = None

@@ -1,5 +1,5 @@
 """Optimizer steps on MindSpore's CPU target (Ascend: `ascend_optimizer.py`): the updates of
-`mindtorch/backend/updates.py` over handles, one parameter at a time.
+`mindtorch/backend/optimizer_formulas.py` over handles, one parameter at a time.
 
 MindSpore's own Adam and Momentum are used where they are correct, with one launch per parameter.
 They write in place, but only to memory in C order; other parameters are updated in a copy that is
@@ -11,7 +11,7 @@ import functools
 import numpy as np
 
 
-from mindtorch.backend import updates
+from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.mindspore.kernels._call import STATE, Number, P, copied, dtype_of, from_contiguous, kernel, ms, number, plain, shape_of
 from mindtorch.backend.mindspore.npu import Npu
 
@@ -45,7 +45,7 @@ def _number(c):
 
 
 class _Space:
-    """Array namespace of handles, as `mindtorch/backend/updates.py` expects it."""
+    """Array namespace of handles, as `mindtorch/backend/optimizer_formulas.py` expects it."""
 
     # ---- values
     def gradient(self, g, p, wd, maximize, decay):
@@ -176,7 +176,7 @@ def _fused(step, update, columns, consts):
 
 # ------------------------------------------------------------------ SGD
 _momentum, _descent = P.ApplyMomentum(), P.ApplyGradientDescent()
-_update_sgd, _update_adam = updates.STEPS["sgd_step"], updates.STEPS["adam_step"]
+_update_sgd, _update_adam = optimizer_formulas.STEPS["sgd_step"], optimizer_formulas.STEPS["adam_step"]
 
 
 def _sgd(options, numbers, g, p, b=None):
@@ -244,5 +244,5 @@ def adam(layout, columns, consts):
 
 
 kernel("optimizer_layout", layout, target="CPU")
-for _name, _update in updates.STEPS.items():
+for _name, _update in optimizer_formulas.STEPS.items():
     kernel(_name, {"sgd_step": sgd, "adam_step": adam}.get(_name) or functools.partial(_by_words, _update), target="CPU")

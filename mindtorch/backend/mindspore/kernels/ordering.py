@@ -7,13 +7,14 @@ treats a NaN among the values as the largest, but fails for a sequence that cont
 """
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (STATE, P, Lacking, cast, check, dtype_of, from_contiguous, host_span, memory_of, ms, number, op,
+from mindtorch.backend.mindspore.kernels._call import (STATE, P, UnsupportedByKernel, cast, runtime_assert, dtype_of, from_contiguous, host_span, memory_of, ms,
+                                                       number, op,
                                                        reshape, shape_of, stype_of)
-from mindtorch.backend.mindspore.kernels._places import counting, cpu_kernel as kernel, dense, expanded, fresh, permuted, size_of, table, zeros
+from mindtorch.backend.mindspore.kernels._index_utils import counting, cpu_kernel as kernel, dense, expanded, fresh, permuted, size_of, table, zeros
 from mindtorch.backend.mindspore.kernels.indexing import gathered
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
-from mindtorch.backend.mindspore.recording import refuse
+from mindtorch.backend.mindspore.recorder_api import graph_break
 
 call = op  # `op` under another name, because some kernels below have a parameter named `op`
 _REAL = "float32 float64 float16 int64 int32 int16 int8 uint8 bool"
@@ -61,7 +62,7 @@ def _order_of_all(a, axis, descending):
         v, at = op(P.Sort, axis, descending)(cast(a, ms.uint8))
         return v, cast(at, ms.int64)
     if dtype_of(a) is ms.float64:
-        refuse("float64 is sorted by its bit patterns")
+        graph_break("float64 is sorted by its bit patterns")
     nan = op(P.NotEqual)(a, a)
     rest = op(P.Select)(nan, expanded(number(float("inf"), dtype_of(a)), shape_of(a)), a)
     first = cast(op(P.Sort, axis, descending)(rest)[1], ms.int64)
@@ -98,7 +99,7 @@ def _argsort(a, *, axis, descending):
 def _topk(a, *, k, axis, largest, in_order):
     shape = shape_of(a)
     if not k:
-        raise Lacking
+        raise UnsupportedByKernel
     if not shape:
         return fresh(a), zeros((), ms.int64)
     n = shape[axis]
@@ -160,7 +161,7 @@ kernel("nanmedian_dim", _median(True), only=_REAL)
 
 def _median_dim(a, axis, keepdim):
     if has_nan(a):
-        raise Lacking
+        raise UnsupportedByKernel
     return _one(a, (shape_of(a)[axis] - 1) // 2 if shape_of(a) else 0, axis, keepdim)
 
 
@@ -172,7 +173,7 @@ def _median_all(a, skip):
     if STATE.on is not None:
         return _median_of_all(reshape(dense(a), (-1,)), 0, False, skip)[0]
     if has_nan(a):
-        raise Lacking
+        raise UnsupportedByKernel
     n = size_of(a)
     k = (n - 1) // 2
     return reshape(fresh(narrowed(ordered(reshape(dense(a), (n,)), 0, False)[0], 0, k, k + 1)), ())
@@ -183,7 +184,7 @@ def _mode(a, *, axis, keepdim):
     if not shape_of(a):
         return fresh(a), zeros((), ms.int64)
     if has_nan(a):
-        raise Lacking
+        raise UnsupportedByKernel
     shape = shape_of(a)
     n = shape[axis]
     v, at = ordered(a, axis, False)
@@ -218,13 +219,13 @@ def _ranks_of_all(v, q, rank, last, axis, skip):
 @kernel("quantile_ranks", only="float32 float64")
 def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
     if STATE.on is None and has_nan(v):
-        raise Lacking
+        raise UnsupportedByKernel
 
     def outside(h):
         p = memory_of(h)
         if ((p < 0) | (p > 1)).any():
             raise RuntimeError(f"{op}() q values must be in the range [0, 1]")
-    check(q, outside)
+    runtime_assert(q, outside)
     shape, d = shape_of(v), dtype_of(v)
     last = from_contiguous(np.full([1 if k == axis else n for k, n in enumerate(shape)], (shape[axis] if shape else 1) - 1, stype_of(v)))
     rank = call(P.Mul)(reshape(dense(q), [-1 if k == axis else 1 for k in range(len(shape))]), last)
@@ -242,7 +243,7 @@ def _runs(a, axis):
     """Returns (first element of each run of equal elements or slices, run index of each element,
     run lengths)."""
     if has_nan(a):
-        raise Lacking  # a NaN at the start is returned twice
+        raise UnsupportedByKernel  # a NaN at the start is returned twice
     return op(P.UniqueConsecutive, True, True, axis)(dense(a))
 
 
@@ -270,7 +271,7 @@ def _unique_dim(a, *, axis, inverse, counts):
     rows = reshape(permuted(a, (axis, *rest)), (n, -1))
     width = shape_of(rows)[1]
     if width > 64:
-        raise Lacking
+        raise UnsupportedByKernel
     at = counting(n)
     for k in range(width - 1, -1, -1):
         column = op(P.Gather)(reshape(dense(narrowed(rows, 1, k, k + 1)), (n,)), at, 0)
@@ -293,33 +294,33 @@ def _unique_consecutive(a, *, axis, inverse, counts):
 def _without_nan(h):
     m = memory_of(h).max()
     if m != m:
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 @kernel("searchsorted")
-def _searchsorted(sequence, x, sorter, *, right, stype, op: str):
+def _searchsorted(sequence, x, sorter, *, right, np_dtype, op: str):
     d = dtype_of(sequence)
     if d is not dtype_of(x) or d not in (ms.float32, ms.float64, ms.int64, ms.int32, ms.int16, ms.int8):
-        raise Lacking
+        raise UnsupportedByKernel
     if d in _FLOATS:
-        check(sequence, _without_nan)
+        runtime_assert(sequence, _without_nan)
     sequence = dense(sequence)
     if sorter is not None:
         def outside(h):
             s = memory_of(h)
             if s.min() < 0 or s.max() >= shape_of(sequence)[-1]:
                 raise RuntimeError(f"torch.{op}(): sorter index out of range")
-        check(sorter, outside)
+        runtime_assert(sorter, outside)
         sequence = gathered(sequence, dense(sorter), len(shape_of(sequence)) - 1)
     shape = shape_of(x)
     r = call(P.SearchSorted, ms.int64, right)(sequence, dense(x) if shape else reshape(x, (1,)))
-    return cast(r if shape else reshape(r, ()), ms.int64 if stype == np.int64 else ms.int32)
+    return cast(r if shape else reshape(r, ()), ms.int64 if np_dtype == np.int64 else ms.int32)
 
 
 @kernel("isin")
 def _isin(a, among, *, invert):
     if size_of(a) * size_of(among) > 1 << 22 or dtype_of(a) is not dtype_of(among) or dtype_of(a) is ms.bfloat16:
-        raise Lacking
+        raise UnsupportedByKernel
     hit = op(P.Equal)(reshape(dense(a), (-1, 1)), reshape(dense(among), (1, -1)))
     r = reshape(op(P.ReduceAny, False)(hit, (1,)), shape_of(a))
     return op(P.LogicalNot)(r) if invert else r

@@ -1,9 +1,10 @@
 """Constant padding and padding by elements of the tensor itself, for the CPU target."""
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (STATE, Lacking, P, cast, constant, copied, dtype_of, from_contiguous, host_span, kernel, ms, number, op,
+from mindtorch.backend.mindspore.kernels._call import (STATE, UnsupportedByKernel, P, cast, constant, copied, dtype_of, from_contiguous, host_span, kernel, ms,
+                                                       number, op,
                                                        reshape, shape_of, stype_of)
-from mindtorch.backend.mindspore.kernels._places import dense
+from mindtorch.backend.mindspore.kernels._index_utils import dense
 
 
 def _cut(x, pads):
@@ -15,7 +16,7 @@ def _cut(x, pads):
     begin = tuple([max(-lo, 0) for lo, _ in pads])
     size = tuple([n + min(lo, 0) + min(hi, 0) for n, (lo, hi) in zip(s, pads)])
     if min(size) <= 0:
-        raise Lacking
+        raise UnsupportedByKernel
     return op(P.Slice)(x, begin, size), tuple([(max(lo, 0), max(hi, 0)) for lo, hi in pads])
 
 
@@ -35,19 +36,19 @@ def _as_numbers(x, value):
 @kernel("constant_pad_nd", target="CPU", half=True)
 def _constant_pad(x, *, pads, value):
     if not shape_of(x):
-        raise Lacking
-    stype = stype_of(x)
-    if stype.kind in "bV" and STATE.on is not None:
-        return cast(_constant_pad(cast(x, ms.int32 if stype.kind == "b" else ms.float32), pads=pads, value=value), dtype_of(x))
-    if stype.kind in "cbV":
+        raise UnsupportedByKernel
+    np_dtype = stype_of(x)
+    if np_dtype.kind in "bV" and STATE.on is not None:
+        return cast(_constant_pad(cast(x, ms.int32 if np_dtype.kind == "b" else ms.float32), pads=pads, value=value), dtype_of(x))
+    if np_dtype.kind in "cbV":
         other = _as_numbers(x, value)
         if other is None:
-            raise Lacking
+            raise UnsupportedByKernel
         r = _constant_pad(other[0], pads=(*pads, (0, 0)), value=other[1])
         a = host_span(dense(r))
-        return from_contiguous(a.view(stype).reshape(a.shape[:-1]))
-    if stype.kind == "u" and stype.itemsize > 1:
-        raise Lacking
+        return from_contiguous(a.view(np_dtype).reshape(a.shape[:-1]))
+    if np_dtype.kind == "u" and np_dtype.itemsize > 1:
+        raise UnsupportedByKernel
     x, pads = _cut(x, pads)
     flat = [n for pair in reversed(pads) for n in pair]
     while flat and not flat[-1] and not flat[-2]:

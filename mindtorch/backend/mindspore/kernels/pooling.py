@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import (Lacking, P, all_of, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape,
+from mindtorch.backend.mindspore.kernels._call import (UnsupportedByKernel, P, all_of, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op,
+                                                       reshape,
                                                        shape_of)
-from mindtorch.backend.mindspore.kernels._places import expanded
+from mindtorch.backend.mindspore.kernels._index_utils import expanded
 from mindtorch.backend.mindspore.kernels.indexing import added
-from mindtorch.backend.mindspore.recording import STATE, constant
+from mindtorch.backend.mindspore.recorder_api import STATE, constant
 from mindtorch.backend.sizes import out_size
 from mindspore.ops.operations import _grad_ops as GO
 from mindspore.ops.operations import nn_ops as N
@@ -107,7 +108,7 @@ def _gather_places(x, index, *, dims):
 @kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", target="CPU", only=_F)
 def _adaptive_max(x, *, target, places):
     if 0 in target:
-        raise Lacking  # MindSpore rejects empty results
+        raise UnsupportedByKernel  # MindSpore rejects empty results
     s, dims = shape_of(x), len(target)
     m = _nan_first(x)
     if dims < 3:

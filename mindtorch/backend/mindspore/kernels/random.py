@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.device import Lacking
+from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.mindspore import npu
 from mindtorch.backend.mindspore.kernels import ASCEND, TARGET
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import mint, DTYPES, G, P, cast, dtype_of, full, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 from mindtorch.backend.mindspore.private import from_contiguous
-from mindtorch.backend.mindspore.recording import fresh, take
+from mindtorch.backend.mindspore.recorder_api import new_buffer, next_rng
 
 _DEVICE = npu.Npu(TARGET)
 _F32, _F64, _I64 = ms.float32, ms.float64, ms.int64
@@ -40,8 +40,8 @@ def drawn(generator):
     """Returns the (seed, offset) of a draw. Raises `Lacking` if the numbers have to come from the
     host."""
     if generator.on_host:
-        raise Lacking
-    return take(generator)
+        raise UnsupportedByKernel
+    return next_rng(generator)
 
 
 # ------------------------------------------------------------------ uniform numbers (CPU target)
@@ -82,7 +82,7 @@ def _ends(at, n, plus, part):
 
 def _stretch(n, at, plus, part):
     """Returns n uniform float32 numbers."""
-    r = fresh(_ends, at, n, plus, part)
+    r = new_buffer(_ends, at, n, plus, part)
     if r.__class__ is not tuple:
         return r
     d = op(P.Sub)(*r)
@@ -99,7 +99,7 @@ def uniform(shape, at, dtype=_F32, part=0):
     independent tensors of a draw."""
     n = math.prod(shape)
     if ASCEND:
-        return op(G.RandExt)(tuple(shape), *fresh(_place, at, part), dtype, None)
+        return op(G.RandExt)(tuple(shape), *new_buffer(_place, at, part), dtype, None)
     u = _stretch(n, at, 0, part).view(tuple(shape))
     if dtype == _F64:
         low = _stretch(n, at, 1, part).view(tuple(shape))
@@ -116,7 +116,7 @@ def log_uniform(shape, at, dtype=_F32):
 def normal(shape, at, dtype=_F32):
     """Returns standard normal numbers (Box-Muller)."""
     if ASCEND:
-        return op(G.Randn)(tuple(shape), *fresh(_place, at, 0), dtype, None)
+        return op(G.Randn)(tuple(shape), *new_buffer(_place, at, 0), dtype, None)
     n = math.prod(shape)
     k = -(-n // 2)
     r = op(P.Sqrt)(op(P.Mul)(log_uniform((k,), at, dtype), number(-2.0, dtype)))
@@ -130,7 +130,7 @@ def kept(shape, keep, generator, dtype=_F32):
     if generator.on_host:
         return _DEVICE.upload(_host_mask(tuple(shape), keep, generator.for_host()).astype(npu.STYPES[dtype]))
     # also if keep is 0 or 1: the number of draws of a kernel must not depend on its arguments
-    at = take(generator)
+    at = next_rng(generator)
     if keep in (0, 1):
         return full(shape, keep, dtype)
     if ASCEND:
@@ -140,7 +140,7 @@ def kept(shape, keep, generator, dtype=_F32):
 
 
 def _host_mask(shape, keep, generator):
-    from mindtorch.backend.cpu.rng import bernoulli_mask
+    from mindtorch.backend.cpu.random import bernoulli_mask
     return bernoulli_mask(shape, keep, generator)
 
 
@@ -152,7 +152,7 @@ def _wide(dtype):
 
 def _uniform(shape, dtype, low, high, generator):
     if dtype not in _FLOATS:
-        raise Lacking
+        raise UnsupportedByKernel
     d = _wide(dtype)
     u = uniform(shape, drawn(generator), d)
     if (low, high) != (0.0, 1.0):
@@ -171,9 +171,9 @@ def _uniform(shape, dtype, low, high, generator):
 
 def _normal(shape, dtype, mean, std, generator):
     if dtype not in _FLOATS:
-        raise Lacking
+        raise UnsupportedByKernel
     if not std >= 0:
-        raise Lacking  # the host kernel raises the error
+        raise UnsupportedByKernel  # the host kernel raises the error
     d = _wide(dtype)
     z = normal(shape, drawn(generator), d)
     if std != 1:
@@ -183,15 +183,15 @@ def _normal(shape, dtype, mean, std, generator):
 
 def _randint(shape, dtype, low, high, generator):
     if high is None or not 0 < high - low <= 1 << 40 or dtype is ms.bool_ or dtype not in DTYPES.values():
-        raise Lacking
+        raise UnsupportedByKernel
     if dtype not in _FLOATS:
         if npu.STYPES[dtype].kind == "c":
-            raise Lacking  # the host kernel raises the error
+            raise UnsupportedByKernel  # the host kernel raises the error
         most = np.iinfo(npu.STYPES[dtype])
         if low < most.min or high - 1 > most.max:
-            raise Lacking
+            raise UnsupportedByKernel
     elif max(abs(low), abs(high)) > 1 << (24 if dtype == _F32 else 53 if dtype == _F64 else 8):
-        raise Lacking
+        raise UnsupportedByKernel
     u = op(P.Floor)(op(P.Mul)(uniform(shape, drawn(generator), _F64), number(float(high - low), _F64)))
     r = op(P.Add)(op(P.Cast)(u, _I64), number(low, _I64)) if low else op(P.Cast)(u, _I64)
     return cast(r, dtype)
@@ -209,35 +209,35 @@ def _laid(size, stride, make):
 
 def _need(size):
     if 0 in size:
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 @kernel("uniform")
-def _new_uniform(*, size, stride, stype, generator, device):
+def _new_uniform(*, size, stride, np_dtype, generator, device):
     _need(size)
-    return _laid(size, stride, lambda s: _uniform(s, DTYPES.get(stype), 0.0, 1.0, generator))
+    return _laid(size, stride, lambda s: _uniform(s, DTYPES.get(np_dtype), 0.0, 1.0, generator))
 
 
 @kernel("normal")
-def _new_normal(*, size, stride, mean, std, stype, generator, device):
+def _new_normal(*, size, stride, mean, std, np_dtype, generator, device):
     _need(size)
-    return _laid(size, stride, lambda s: _normal(s, DTYPES.get(stype), mean, std, generator))
+    return _laid(size, stride, lambda s: _normal(s, DTYPES.get(np_dtype), mean, std, generator))
 
 
 @kernel("randint")
-def _new_randint(*, size, stride, low, high, stype, generator, device):
+def _new_randint(*, size, stride, low, high, np_dtype, generator, device):
     _need(size)
-    return _laid(size, stride, lambda s: _randint(s, DTYPES.get(stype), low, high, generator))
+    return _laid(size, stride, lambda s: _randint(s, DTYPES.get(np_dtype), low, high, generator))
 
 
 @kernel("randperm")
-def _randperm(*, n, stype, generator, device):
+def _randperm(*, n, np_dtype, generator, device):
     """Returns the argsort of uniform numbers."""
-    if not 0 < n <= 1 << 20 or DTYPES.get(stype) not in (ms.int64, ms.int32):
-        raise Lacking
+    if not 0 < n <= 1 << 20 or DTYPES.get(np_dtype) not in (ms.int64, ms.int32):
+        raise UnsupportedByKernel
     u = uniform((n,), drawn(generator))
     at = op(P.Sort, 0, False)(u)[1] if not ASCEND else mint.sort(u)[1]
-    return cast(at, DTYPES[stype]) if dtype_of(at) != DTYPES[stype] else at
+    return cast(at, DTYPES[np_dtype]) if dtype_of(at) != DTYPES[np_dtype] else at
 
 
 # ------------------------------------------------------------------ parameters as tensors
@@ -247,7 +247,7 @@ def _normal_by(mean, std, *, at, spread, generator):
     checked that no deviation is negative."""
     d = dtype_of(std if mean is None else mean)
     if d not in (_F32, _F64) or spread is not None and not spread >= 0 or mean is not None and std is not None and dtype_of(mean) is not dtype_of(std):
-        raise Lacking
+        raise UnsupportedByKernel
     z = normal(_both(mean, std), drawn(generator), d)
     z = op(P.Mul)(z, number(spread, d) if std is None else std)
     return op(P.Add)(z, number(at, d) if mean is None else mean)
@@ -264,7 +264,7 @@ def _bernoulli(a, *, generator):
     """The caller has checked that all values are probabilities."""
     d = dtype_of(a)
     if d not in _FLOATS:
-        raise Lacking
+        raise UnsupportedByKernel
     w = _wide(d)
     hit = op(P.Less)(uniform(shape_of(a), drawn(generator), w), cast(a, w))
     return cast(op(P.Mul)(hit, number(1.0, w)), d)
@@ -277,7 +277,7 @@ def _multinomial(a, *, num_samples, replacement, generator):
     weights."""
     shape, n = shape_of(a), shape_of(a)[-1]
     if num_samples <= 0 or not replacement and num_samples > n or dtype_of(a) not in _FLOATS:
-        raise Lacking
+        raise UnsupportedByKernel
     at, last = drawn(generator), len(shape) - 1
     if replacement and num_samples > 1:
         total = op(P.CumSum)(cast(a, _F64), last) if not ASCEND else op(G.CumsumExt)(cast(a, _F64), last, None)
@@ -294,7 +294,7 @@ def _multinomial(a, *, num_samples, replacement, generator):
 @kernel("bernoulli_p")
 def _bernoulli_p(a, *, p, generator):
     if not 0 <= p <= 1 or dtype_of(a) not in DTYPES.values() or dtype_of(a) is ms.bool_:
-        raise Lacking
+        raise UnsupportedByKernel
     drawn_ = kept(shape_of(a), p, generator)
     return cast(drawn_, dtype_of(a))
 
@@ -307,7 +307,7 @@ def _filled(h, value):
 @kernel("uniform_")
 def _uniform_(h, *, low, high, generator):
     if not -3e38 <= low <= high <= 3e38 or high - low > 3e38:
-        raise Lacking
+        raise UnsupportedByKernel
     _filled(h, _uniform(shape_of(h), dtype_of(h), low, high, generator))
 
 
@@ -324,7 +324,7 @@ def _randint_(h, *, low, high, generator):
 @kernel("bernoulli_")
 def _bernoulli_(h, *, p, generator):
     if not 0 <= p <= 1 or generator.on_host:
-        raise Lacking
+        raise UnsupportedByKernel
     _filled(h, kept(shape_of(h), p, generator))
 
 
@@ -332,7 +332,7 @@ def _bernoulli_(h, *, p, generator):
 def _bernoulli_by_(h, p, *, generator):
     """The caller has checked that all values are probabilities."""
     if dtype_of(p) not in _FLOATS:
-        raise Lacking
+        raise UnsupportedByKernel
     w = _wide(dtype_of(p))
     _filled(h, op(P.Less)(uniform(shape_of(h), drawn(generator), w), cast(p, w)))
 
@@ -361,7 +361,7 @@ def _by_inverse(name, rule, check):
     def fill(h, *, generator, **constants):
         d = dtype_of(h)
         if d not in _FLOATS or not check(**constants):
-            raise Lacking
+            raise UnsupportedByKernel
         _filled(h, rule(_wide(d), shape_of(h), drawn(generator), **constants))
 
 
@@ -369,11 +369,11 @@ def _exponential(d, shape, at, lambd):
     return _times(log_uniform(shape, at, d), -1 / lambd, d)
 
 
-_tan = mint.tan if ASCEND else P.Tan()
+_fw_grad = mint.tan if ASCEND else P.Tan()
 
 
 def _cauchy(d, shape, at, median, sigma):
-    t = _tan(_times(op(P.Add)(uniform(shape, at, d), number(-0.5, d)), math.pi, d))
+    t = _fw_grad(_times(op(P.Add)(uniform(shape, at, d), number(-0.5, d)), math.pi, d))
     return op(P.Add)(_times(t, sigma, d), number(median, d))
 
 
@@ -390,6 +390,6 @@ _by_inverse("geometric_", _geometric, lambda p: 0 < p < 1)
 def _log_normal_(h, *, mean, std, generator):
     d = dtype_of(h)
     if d not in _FLOATS or not std > 0:
-        raise Lacking
+        raise UnsupportedByKernel
     z = normal(shape_of(h), drawn(generator), _wide(d))
     _filled(h, op(P.Exp)(op(P.Add)(_times(z, std, _wide(d)), number(mean, _wide(d)))))

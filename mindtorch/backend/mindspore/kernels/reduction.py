@@ -6,7 +6,8 @@ import numpy as np
 from mindtorch.backend.mindspore.kernels import FLOATS
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._ops import complex_size
-from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, Lacking, P, broadcast, cast, copied, dtype_of, full,
+from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, UnsupportedByKernel, P, broadcast, cast, copied,
+                                                       dtype_of, full,
                                                        is_contiguous, kept, kernel, ms, number, op, reshape, shape_of)
 
 _INTS = "int8 int16 int32 int64 uint8"
@@ -366,7 +367,7 @@ def _vector_norm(a, *, p, axes, keepdim):
     d = dtype_of(a)
     if d in COMPLEX:
         if not math.isinf(p):
-            raise Lacking
+            raise UnsupportedByKernel
         # The gradient searches for elements whose absolute value equals the norm, so both must be
         # rounded by this kernel.
         return _vector_norm(complex_size(a), p=p, axes=axes, keepdim=keepdim)
@@ -391,7 +392,7 @@ def _vector_norm(a, *, p, axes, keepdim):
 @kernel("linalg_vector_norm", target="Ascend")
 def _vector_norm_ascend(a, *, p, axes, keepdim):
     if dtype_of(a) in COMPLEX:
-        raise Lacking
+        raise UnsupportedByKernel
     if p and count(shape_of(a), axes) == 1:
         return _size_of_one(a, axes, keepdim)
     return op(G.LinalgVectorNorm)(a, float(p), axes, keepdim, None)

@@ -9,9 +9,10 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import resize as host
-from mindtorch.backend.mindspore.kernels._call import (G, Lacking, P, STYPES, stype_of, copied, dtype_of, from_contiguous, kept, kernel, op, reshape,
+from mindtorch.backend.mindspore.kernels._call import (G, UnsupportedByKernel, P, STYPES, stype_of, copied, dtype_of, from_contiguous, kept, kernel, op,
+                                                       reshape,
                                                        shape_of, stride_of)
-from mindtorch.backend.mindspore.kernels._places import dense, permuted, view
+from mindtorch.backend.mindspore.kernels._index_utils import dense, permuted, view
 
 
 @kept(512)
@@ -107,8 +108,8 @@ def _channels(x, *, groups):
 
 @kernel("affine_base_grid", target="CPU", half=True)
 def _base_grid(theta, *, size, align):
-    stype = stype_of(theta)
-    return from_contiguous(np.ascontiguousarray(host._base_grid(np.empty(0, stype), size=size, align=align)))
+    np_dtype = stype_of(theta)
+    return from_contiguous(np.ascontiguousarray(host._base_grid(np.empty(0, np_dtype), size=size, align=align)))
 
 
 # ------------------------------------------------------------------ grid_sample
@@ -122,7 +123,7 @@ def _solid(x, grid):
 @kernel("grid_sampler_2d", target="CPU", only="float32")
 def _grid_sampler_2d(x, grid, *, kind, padding, align):
     if kind == "bicubic":
-        raise Lacking
+        raise UnsupportedByKernel
     n, c, *_ = shape_of(x)
     return reshape(op(P.GridSampler3D, kind, padding, align)(*_solid(x, grid)), (n, c, *shape_of(grid)[1:3]))
 
@@ -135,7 +136,7 @@ def _grid_sampler_3d(x, grid, *, kind, padding, align):
 @kernel("grid_sampler_backward", target="CPU", only="float32")
 def _grid_sampler_backward(g, x, grid, *, kind, padding, align, needs):
     if kind == "bicubic":
-        raise Lacking
+        raise UnsupportedByKernel
     s, places = shape_of(x), shape_of(grid)
     if len(s) == 5:
         gx, gg = op(G.GridSampler3DGrad, kind, padding, align)(g, x, grid)

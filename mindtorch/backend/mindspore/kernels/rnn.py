@@ -9,7 +9,8 @@ of different lengths and projections use the host kernels.
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, HALF, Lacking, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, HALF, UnsupportedByKernel, P, cast, dtype_of,
+                                                       is_contiguous, kernel, ms, number, op, reshape, shape_of)
 from mindtorch.backend.mindspore.kernels.matmul import matmul
 from mindtorch.backend.mindspore.kernels.random import _DEVICE
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
@@ -43,7 +44,7 @@ def _turned(x, *order):
 def _whole(sizes, w_hr):
     """Returns (steps, batch) of sequences of equal length."""
     if w_hr is not None or len(set(sizes)) != 1:
-        raise Lacking
+        raise UnsupportedByKernel
     return len(sizes), sizes[0]
 
 
@@ -97,10 +98,10 @@ def _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs):
     gx, gh0, gc0, gw = op(GO.LSTMGrad, inner, hidden, 1, biased, False, 0.0)(
         _in_rows(x, steps, n, inner) if turned is None else turned, h0, c0, w, y, h, c, _turned_back(_in_rows(gy, steps, n, hidden), reverse),
         _in_rows(gh, 1, n, hidden), _in_rows(gc, 1, n, hidden), work)[:4]
-    stype, at = stype_of(gw), 4 * hidden * inner
-    g_ih = _DEVICE.view(gw, (4 * hidden, inner), (inner, 1), 0, stype) if needs[3] else None
-    g_hh = _DEVICE.view(gw, (4 * hidden, hidden), (hidden, 1), at, stype) if needs[4] else None
-    g_bi, g_bh = [_DEVICE.view(gw, (4 * hidden,), (1,), count - 4 * hidden, stype) if biased and need else None for need in needs[5:7]]
+    np_dtype, at = stype_of(gw), 4 * hidden * inner
+    g_ih = _DEVICE.view(gw, (4 * hidden, inner), (inner, 1), 0, np_dtype) if needs[3] else None
+    g_hh = _DEVICE.view(gw, (4 * hidden, hidden), (hidden, 1), at, np_dtype) if needs[4] else None
+    g_bi, g_bh = [_DEVICE.view(gw, (4 * hidden,), (1,), count - 4 * hidden, np_dtype) if biased and need else None for need in needs[5:7]]
     return (_turned_back(gx, reverse).view((steps * n, inner)) if needs[0] else None, gh0.view((n, hidden)) if needs[1] else None,
             gc0.view((n, hidden)) if needs[2] else None, g_ih, g_hh, g_bi, copied(g_bh) if g_bi is not None and g_bh is not None else g_bh, None)
 
@@ -113,7 +114,7 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     (steps, 7 * H, B)."""
     steps, n = _whole(sizes, w_hr)
     if shape_of(h0)[0] != n:
-        raise Lacking
+        raise UnsupportedByKernel
     low = dtype_of(x)
     if low in HALF:
         x, h0, c0, w_ih, w_hh, b_ih, b_hh = [None if a is None else cast(a, ms.float32) for a in (x, h0, c0, w_ih, w_hh, b_ih, b_hh)]
@@ -151,7 +152,7 @@ def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, nee
     if hasattr(work, "pooled"):
         return _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs)
     if len(shape_of(work)) != 3:
-        raise Lacking  # saved by the host kernel
+        raise UnsupportedByKernel  # saved by the host kernel
     hidden = shape_of(gc)[1]
     add, mul = op(P.Add), op(P.Mul)
     w = _turned(work.view((steps, 7, hidden, n)), 1, 0, 2, 3)

@@ -7,9 +7,10 @@ import numpy as np
 
 from mindtorch.backend.cpu.scan import _slopes
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (STATE, G, P, Lacking, cast, check, dtype_of, from_contiguous, full, host_span, memory_of, ms, number, op,
+from mindtorch.backend.mindspore.kernels._call import (STATE, G, P, UnsupportedByKernel, cast, runtime_assert, dtype_of, from_contiguous, full, host_span,
+                                                       memory_of, ms, number, op,
                                                        shape_of, stype_of)
-from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, expanded, fresh, size_of, table, zeros
+from mindtorch.backend.mindspore.kernels._index_utils import cpu_kernel as kernel, dense, expanded, fresh, size_of, table, zeros
 from mindtorch.backend.mindspore.kernels.indexing import from_rows, to_rows
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
@@ -70,7 +71,7 @@ def _cumprod_backward(g, a, out, *, axis):
 
 def _products_back(g, a, out, axis):
     if STATE.on is not None:
-        check(a, _noughts_and_finite)
+        runtime_assert(a, _noughts_and_finite)
         some = op(P.Equal)(dense(a), number(0.0, dtype_of(a)))
         some = expanded(op(P.ReduceAny, True)(some, tuple(range(len(shape_of(a))))), shape_of(a))
         return op(P.Select)(some, _by_recurrence(g, a, out, axis), _by_quotient(g, a, out, axis))
@@ -84,7 +85,7 @@ def _noughts_and_finite(a):
     # The recurrence multiplies several elements at once, so a zero could meet an infinity.
     a = memory_of(a)
     if not a.all() and not np.isfinite(a).all():
-        raise Lacking
+        raise UnsupportedByKernel
 
 
 def _by_quotient(g, a, out, axis):
@@ -131,7 +132,7 @@ def _running_logsumexp(a, *, axis):
         return _logs_in_steps(dense(a), axis)
     low = host_span(a).min()
     if low == -np.inf or low != low:
-        raise Lacking
+        raise UnsupportedByKernel
     return op(P.CumulativeLogsumexp)(dense(a), number(axis, ms.int64))
 
 
@@ -174,7 +175,7 @@ def _diff(a, *, axis):
 @kernel("pair_sums")
 def _pair_sums(a, *, axis):
     if dtype_of(a) is ms.bool_ or shape_of(a)[axis] < 2:
-        raise Lacking
+        raise UnsupportedByKernel
     return op(P.Add)(*_neighbours(a, axis))
 
 
@@ -182,7 +183,7 @@ def _between(name, do):
     @kernel(name)
     def f(g, *, axis):
         if dtype_of(g) is ms.bool_:
-            raise Lacking
+            raise UnsupportedByKernel
         shape = list(shape_of(g))
         shape[axis] = 1
         edge = zeros(shape, dtype_of(g))
@@ -194,11 +195,11 @@ _between("pair_sums_backward", P.Add)
 
 
 # ------------------------------------------------------------------ gradient
-def _stencil(n, step, edge_order, stype):
+def _stencil(n, step, edge_order, np_dtype):
     """Returns (indices, weights) for each of the three neighbours. They depend only on the sizes
     and the step."""
     index, weight = _slopes(n, step, edge_order)
-    weight = weight.astype(stype)
+    weight = weight.astype(np_dtype)
     return [(index[:, k], weight[:, k]) for k in range(3)]
 
 
@@ -207,7 +208,7 @@ def _along(weight, shape, axis):
 
 
 @kernel("gradient", only="float32 float64")
-def _gradient(a, *, axis, step, edge_order, stype):
+def _gradient(a, *, axis, step, edge_order, np_dtype):
     shape, a, r = shape_of(a), dense(a), None
     for at, weight in _stencil(shape[axis], step, edge_order, stype_of(a)):
         x = op(P.Mul)(op(P.Gather)(a, table(at), axis), _along(weight, shape, axis))
@@ -218,7 +219,7 @@ def _gradient(a, *, axis, step, edge_order, stype):
 
 
 @kernel("gradient_backward", only="float32 float64")
-def _gradient_backward(g, *, axis, step, edge_order, stype):
+def _gradient_backward(g, *, axis, step, edge_order, np_dtype):
     shape, g = shape_of(g), dense(g)
     r = zeros((shape[axis], size_of(g) // shape[axis]), dtype_of(g))
     for at, weight in _stencil(shape[axis], step, edge_order, stype_of(g)):

@@ -5,8 +5,9 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import ASCEND, G, P, stype_of, Lacking, dtype_of, full, host_span, kernel, ms, op, reshape, shape_of, stride_of
-from mindtorch.backend.mindspore.kernels._places import bits, counting, dense, fresh, permuted, split_at, table, unbits, view, write, zeros
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, stype_of, UnsupportedByKernel, dtype_of, full,
+                                                       host_span, kernel, ms, op, reshape, shape_of, stride_of)
+from mindtorch.backend.mindspore.kernels._index_utils import bits, counting, dense, fresh, permuted, split_at, table, unbits, view, write, zeros
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.region import copied_as_it_lies
 
@@ -33,7 +34,7 @@ def _repeat(a, *, repeats):
 @kernel("repeat_interleave")
 def _repeat_each(a, *, n, dim):
     if n < 1:
-        raise Lacking
+        raise UnsupportedByKernel
     shape = list(shape_of(a))
     if dim is None:
         shape, dim = [math.prod(shape)], 0
@@ -47,19 +48,19 @@ def _repeat_each(a, *, n, dim):
 
 
 @kernel("repeat_places")
-def _repeat_places(counts, *, stype):
+def _repeat_places(counts, *, np_dtype):
     # The length of the result depends on the values, so this synchronizes.
     if ASCEND:
-        raise Lacking
+        raise UnsupportedByKernel
     n = host_span(counts).reshape(-1)
     if n.size and n.min() < 0:
         raise RuntimeError("repeats can not be negative")
     ends = op(P.CumSum)(reshape(dense(counts), (-1,)), 0)
     total = int(n.sum())
     if not total:
-        raise Lacking
-    if dtype_of(ends) is not ms.int64 or stype != np.int64:
-        raise Lacking
+        raise UnsupportedByKernel
+    if dtype_of(ends) is not ms.int64 or np_dtype != np.int64:
+        raise UnsupportedByKernel
     return op(P.SearchSorted, ms.int64, True)(ends, counting(total))
 
 
@@ -150,9 +151,9 @@ _triangle("triu", P.Triu, G.Triu)
 
 
 @kernel("tri_indices")
-def _tri_indices(row, col, offset, lower, stype, device):
+def _tri_indices(row, col, offset, lower, np_dtype, device):
     inside = np.tri(row, col, offset if lower else offset - 1, np.bool_)
-    return table(np.stack(np.nonzero(inside if lower else ~inside)).astype(stype))
+    return table(np.stack(np.nonzero(inside if lower else ~inside)).astype(np_dtype))
 
 
 # ------------------------------------------------------------------ diagonals

@@ -68,15 +68,15 @@ def _sinc(a):
     return o.where(o.eq(a, 0), 1, o.quotient(o.sin(x), x))
 
 
-@kernel("sinc_has_slope")
-def _sinc_has_slope(a):
-    x = o.wide(a)
+@kernel("sinc_is_differentiable")
+def _sinc_is_differentiable(a):
+    x = o.upcast(a)
     return o.ne(o.mul(x, x), 0)
 
 
 @kernel("sinc_backward", only="float32", target="CPU")
 @o.in_double
-def _sinc_slope(a):
+def _sinc_backward(a):
     x = o.mul(a, math.pi)
     r = o.quotient(o.sub(o.mul(x, o.cos(x)), o.sin(x)), o.mul(x, a))
     # Near zero two nearly equal values are subtracted, so the Taylor series is used there.
@@ -85,7 +85,7 @@ def _sinc_slope(a):
 
 @kernel("sinc_second", only="float32", target="CPU")
 @o.in_double
-def _sinc_curve(a):
+def _sinc_double_backward(a):
     x = o.mul(a, math.pi)
     s, c = o.sin(x), o.cos(x)
     r = o.quotient(o.sub(o.mul(o.sub(s, o.mul(x, c)), 2), o.mul(o.square(x), s)), o.mul(x, o.square(a)))

@@ -4,7 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, Lacking, P, broadcast, cast, copied, dtype_of, full, kernel, ms, op,
+from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, UnsupportedByKernel, P, broadcast, cast, copied, dtype_of, full, kernel,
+                                                       ms, op,
                                                        shape_of)
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
@@ -33,7 +34,7 @@ for _name, _prim, _only in (("tan", P.Tan, SMOOTH), ("asin", P.Asin, SMOOTH), ("
 def _abs(a):
     d = dtype_of(a)
     if d is ms.bool_:
-        raise Lacking
+        raise UnsupportedByKernel
     if d in COMPLEX and not ASCEND:
         return o.complex_size(a)
     return o.abs_(a)
@@ -76,7 +77,7 @@ def _sign(a):
     if d in (ms.int8, ms.int16, ms.uint8):
         return o.sub(cast(o.gt(a, 0), d), cast(o.lt(a, 0), d))
     if d in COMPLEX and ASCEND:
-        raise Lacking
+        raise UnsupportedByKernel
     return o.sign(a)
 
 
@@ -109,7 +110,7 @@ def _never(a, answer=False):
 def _isinf(a):
     d = dtype_of(a)
     if d in COMPLEX:
-        raise Lacking
+        raise UnsupportedByKernel
     if d not in FLOATING:
         return _never(a)
     return mint.isinf(a) if ASCEND else op(P.IsInf)(a)
@@ -119,7 +120,7 @@ def _isinf(a):
 def _isfinite(a):
     d = dtype_of(a)
     if d in COMPLEX:
-        raise Lacking
+        raise UnsupportedByKernel
     if d not in FLOATING:
         return _never(a, True)
     return mint.isfinite(a) if ASCEND else op(P.IsFinite)(a)
@@ -154,7 +155,7 @@ def _angle(a):
     if d in COMPLEX:
         return op(P.Angle)(a)
     if d not in FLOATING:
-        raise Lacking
+        raise UnsupportedByKernel
     return o.where(o.lt(a, 0), math.pi, o.where(o.isnan(a), a, 0))
 
 

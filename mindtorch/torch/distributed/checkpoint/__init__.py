@@ -10,9 +10,9 @@ from mindtorch.torch.distributed.checkpoint.default_planner import DefaultLoadPl
 from mindtorch.torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter  # noqa: F401
 from mindtorch.torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter  # noqa: F401
 from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata,  # noqa: F401
-                                                            TensorStorageMetadata)
+                                                             TensorStorageMetadata)
 from mindtorch.torch.distributed.checkpoint.planner import (LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner,  # noqa: F401
-                                                           WriteItem)
+                                                            WriteItem)
 from mindtorch.torch.distributed.checkpoint.state_dict_loader import load, load_state_dict  # noqa: F401
 from mindtorch.torch.distributed.checkpoint.state_dict_saver import async_save, save, save_state_dict  # noqa: F401
 from mindtorch.torch.distributed.checkpoint.storage import StorageReader, StorageWriter  # noqa: F401

@@ -1,5 +1,5 @@
 """Conversion between nested state_dicts and flat ones whose keys are dotted paths."""
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 
 def _nested(value):
@@ -7,7 +7,7 @@ def _nested(value):
     list. Tuples are never traversed."""
     if isinstance(value, dict):
         return True
-    return isinstance(value, list) and any(taken(v) or _nested(v) for v in value)
+    return isinstance(value, list) and any(is_tensor(v) or _nested(v) for v in value)
 
 
 def flatten_state_dict(state_dict):

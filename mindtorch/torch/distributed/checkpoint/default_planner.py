@@ -4,13 +4,13 @@ import io
 from dataclasses import replace
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.distributed.checkpoint._nested_dict import flatten_state_dict, set_element
 from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, Metadata, StorageMeta,
-                                                            TensorStorageMetadata)
+                                                             TensorStorageMetadata)
 from mindtorch.torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner, WriteItemType
 from mindtorch.torch.distributed.checkpoint.planner_helpers import (_create_read_items, _create_write_items,
-                                                                   find_local_part)
+                                                                    find_local_part)
 
 __all__ = ["DefaultSavePlanner", "DefaultLoadPlanner", "create_default_local_load_plan", "create_default_global_load_plan",
            "create_default_local_save_plan", "create_default_global_save_plan"]
@@ -53,9 +53,9 @@ def create_default_local_load_plan(state_dict, metadata, strict=True):
             if strict:
                 raise RuntimeError(f"Missing key in checkpoint state_dict: {fqn}.")
             continue
-        if isinstance(md, TensorStorageMetadata) and taken(value) and tuple(value.shape) != tuple(md.size):
+        if isinstance(md, TensorStorageMetadata) and is_tensor(value) and tuple(value.shape) != tuple(md.size):
             raise ValueError(f"Size mismatch between saved {md.size} and current: {torch.Size(value.shape)} for {fqn}")
-        if isinstance(md, BytesStorageMetadata) and taken(value):
+        if isinstance(md, BytesStorageMetadata) and is_tensor(value):
             # The file's content decides: the object replaces the tensor, as in PyTorch.
             value = None
         items += _create_read_items(fqn, md, value)

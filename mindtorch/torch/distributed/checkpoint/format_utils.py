@@ -1,13 +1,13 @@
 """Conversion of checkpoint directories to torch.save files and back."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch import futures
 from mindtorch.torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from mindtorch.torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
 from mindtorch.torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata,
-                                                            TensorProperties, TensorStorageMetadata)
+                                                             TensorProperties, TensorStorageMetadata)
 from mindtorch.torch.distributed.checkpoint.planner import LoadItemType
 from mindtorch.torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from mindtorch.torch.distributed.checkpoint.state_dict_saver import _save_state_dict
@@ -66,7 +66,7 @@ class BroadcastingTorchSaveReader(StorageReader):
             if item.type == LoadItemType.BYTE_IO:
                 raise NotImplementedError(f"BroadcastingTorchSaveReader only reads tensors: '{item.storage_index.fqn}' is not a tensor")
             wanted.setdefault(item.storage_index.fqn, []).append(item)
-        keys = [k for k, v in flat.items() if taken(v)]
+        keys = [k for k, v in flat.items() if is_tensor(v)]
         if together:
             box = [keys]
             dist.broadcast_object_list(box, src=self.coordinator_rank)
@@ -107,7 +107,7 @@ class DynamicMetaLoadPlanner(DefaultLoadPlanner):
         super().set_up_planner(state_dict, metadata, is_coordinator)
         described = {}
         for key, value in self.state_dict.items():
-            if not taken(value):
+            if not is_tensor(value):
                 described[key] = BytesStorageMetadata()
                 continue
             size = torch.Size(value.shape)

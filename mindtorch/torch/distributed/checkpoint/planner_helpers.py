@@ -1,17 +1,17 @@
 """Creation of plan items from values and chunks."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.distributed.checkpoint._local import local_chunk, local_part
 from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, MetadataIndex,
-                                                            TensorProperties, TensorStorageMetadata)
+                                                             TensorProperties, TensorStorageMetadata)
 from mindtorch.torch.distributed.checkpoint.planner import (BytesIOWriteData, LoadItemType, ReadItem, TensorWriteData,
-                                                           WriteItem, WriteItemType)
+                                                            WriteItem, WriteItemType)
 
 
 def _create_write_items(fqn, value):
     """Returns the items to write for what this rank has of a value (none for a DTensor on other
     ranks)."""
-    if not taken(value):
+    if not is_tensor(value):
         return [WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO, bytes_io_data=BytesIOWriteData(0))]
     chunk = local_chunk(value)
     if chunk is None:
@@ -20,14 +20,14 @@ def _create_write_items(fqn, value):
     size = torch.Size(value.shape)
     whole = part is value
     return [WriteItem(MetadataIndex(fqn, offsets), WriteItemType.TENSOR if whole else WriteItemType.SHARD,
-                      tensor_data=TensorWriteData(ChunkStorageMetadata(offsets, torch.Size(part.shape)),
-                                                  TensorProperties.create_from_tensor(part), size))]
+            tensor_data=TensorWriteData(ChunkStorageMetadata(offsets, torch.Size(part.shape)),
+                                        TensorProperties.create_from_tensor(part), size))]
 
 
 def _create_read_items(fqn, md, value):
     """Returns the items to read for this rank's part of a value. Raises ValueError if the file
     contains another kind of object."""
-    if not taken(value):
+    if not is_tensor(value):
         if not isinstance(md, BytesStorageMetadata):
             raise ValueError(f"Invalid checkpoint metadata for {fqn}, expected BytesStorageMetadata but found {type(md)}")
         index = MetadataIndex(fqn)

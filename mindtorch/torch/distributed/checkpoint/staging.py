@@ -3,7 +3,7 @@ import concurrent.futures
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["AsyncStager", "BlockingAsyncStager", "DefaultStager", "StagingOptions"]
 
@@ -33,13 +33,13 @@ class AsyncStager(Protocol):
 def staged(value, cache=None):
     """Returns a deep copy of the containers and tensors of a state_dict. `cache` is an earlier copy
     whose memory is reused."""
-    if taken(value):
+    if is_tensor(value):
         from mindtorch.torch.distributed.tensor import DTensor
 
         if isinstance(value, DTensor):
             return value._with_local(value._local_tensor.detach().clone())
         value = value.detach()
-        if taken(cache) and cache.shape == value.shape and cache.dtype == value.dtype:
+        if is_tensor(cache) and cache.shape == value.shape and cache.dtype == value.dtype:
             return cache.copy_(value)
         return value.clone()
     if isinstance(value, dict):

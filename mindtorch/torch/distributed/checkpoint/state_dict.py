@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.optim.optimizer import Optimizer
 
@@ -78,7 +78,7 @@ def _given(value, options):
             value = value.full_tensor().detach()
         elif options.cpu_offload:
             return value._with_local(value._local_tensor.detach().cpu())
-    if taken(value) and options.cpu_offload:
+    if is_tensor(value) and options.cpu_offload:
         value = value.detach().cpu()
     return value
 
@@ -157,7 +157,7 @@ def _fitting(value, like):
     DTensor, or the reverse."""
     from mindtorch.torch.distributed.tensor import DTensor
 
-    if isinstance(like, DTensor) and taken(value) and not isinstance(value, DTensor) and value.dim() == like.dim():
+    if isinstance(like, DTensor) and is_tensor(value) and not isinstance(value, DTensor) and value.dim() == like.dim():
         return like._shard_of(value)
     if isinstance(value, DTensor) and not isinstance(like, DTensor) and like is not None:
         return value.full_tensor()
@@ -171,7 +171,7 @@ def _from_rank0(state):
     tensors = []
 
     def out(value):
-        if taken(value):
+        if is_tensor(value):
             tensors.append(value)
             return _Place(tuple(value.shape), value.dtype, value.device.type)
         if isinstance(value, dict):
@@ -226,7 +226,7 @@ def _fill_state(optimizer):
         for g in optimizer.param_groups:
             rates.append(g.get("lr"))
             if "lr" in g:
-                g["lr"] = torch.tensor(0.0) if taken(g["lr"]) else 0.0
+                g["lr"] = torch.tensor(0.0) if is_tensor(g["lr"]) else 0.0
         try:
             optimizer.step(closure=None)
         finally:
@@ -295,7 +295,7 @@ def _unflatten(model, optimizer, flat):
 
 
 def _equal(a, b):
-    return bool(torch.equal(a, b)) if taken(a) and taken(b) else a == b
+    return bool(torch.equal(a, b)) if is_tensor(a) and is_tensor(b) else a == b
 
 
 def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=None):

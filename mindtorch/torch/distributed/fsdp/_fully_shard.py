@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.core.device import accelerator
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from mindtorch.torch.distributed.tensor._api import DTensor, _parameter, _Spec
@@ -101,7 +101,7 @@ class _State:
                 spec = _Spec(mesh, (Replicate(),), m.full_shape)
             new = _parameter(part.clone(), spec, m.param.requires_grad)
             for key, value in vars(m.param).items():
-                if key not in ("_a", "_h", "_dev", "_ver", "_spec", "_rg", "_g") and not key.startswith("_acc"):
+                if key not in ("_array", "_handle", "_device", "_version_counter", "_spec", "_requires_grad_", "_grad_") and not key.startswith("_acc"):
                     new.__dict__.setdefault(key, value)
             m.param = new
             self._place(m, new)
@@ -233,7 +233,7 @@ def _row(m):
 
 
 def _cast(value, dtype):
-    if taken(value):
+    if is_tensor(value):
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, dict):
         return {k: _cast(v, dtype) for k, v in value.items()}

@@ -85,4 +85,4 @@ class elastic_launch:
         c = self._config
         env = {"MINDTORCH_HOST_ADDRESS": c.local_addr} if c.local_addr else {}
         Agent(Job(command, c.nproc_per_node, c.max_nodes, rank, host or "127.0.0.1", int(port or 0), None,
-                  c.run_id or new_run_id(), c.role, c.max_restarts, c.monitor_interval, env=env)).run()
+              c.run_id or new_run_id(), c.role, c.max_restarts, c.monitor_interval, env=env)).run()

@@ -63,7 +63,7 @@ class _Single(_Functional):
 def _made(cls, base, **options):
     name = "_Functional" + cls.__name__
     return type(name, (base,), {"__module__": __name__, "__doc__": f"{cls.__name__} with gradients as arguments.", "_optimizer": cls,
-                               "_options": options})
+                                "_options": options})
 
 
 _FunctionalAdagrad, _FunctionalAdadelta = _made(optim.Adagrad, _Functional), _made(optim.Adadelta, _Functional)

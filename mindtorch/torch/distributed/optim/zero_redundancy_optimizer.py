@@ -4,7 +4,7 @@ import copy
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.distributed.algorithms.join import AVERAGES, Join, Joinable, JoinHook
 from mindtorch.torch.optim.optimizer import Optimizer
 
@@ -59,7 +59,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     @staticmethod
     def _checked(params):
-        if taken(params):
+        if is_tensor(params):
             raise TypeError(f"`params` argument should be an iterable of Tensors, but got {torch.typename(params)}")
         groups = list(params)
         if not groups:

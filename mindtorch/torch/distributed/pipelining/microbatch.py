@@ -1,7 +1,7 @@
 """torch.distributed.pipelining.microbatch: splits batches into microbatches and merges their
 results."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = ["TensorChunkSpec", "split_args_kwargs_into_chunks", "merge_chunks"]
@@ -45,15 +45,15 @@ def split_tensor(tensor, spec, chunks):
 def _split(values, specs, chunks):
     leaves, tree = tree_flatten(values)
     if specs is None:
-        flat = [TensorChunkSpec(0) if taken(v) else _Replicate() for v in leaves]
+        flat = [TensorChunkSpec(0) if is_tensor(v) else _Replicate() for v in leaves]
     else:
         flat = tree_flatten(specs)[0]
         if len(flat) != len(leaves):
             raise AssertionError(f"expected one chunk spec per argument, got {len(flat)} specs for {len(leaves)} arguments")
     for v, s in zip(leaves, flat):
-        if taken(v) and not isinstance(s, (TensorChunkSpec, _Replicate)):
+        if is_tensor(v) and not isinstance(s, (TensorChunkSpec, _Replicate)):
             raise AssertionError(f"Expected TensorChunkSpec, got {type(s)}")
-    columns = [split_tensor(v, s, chunks) if taken(v) and isinstance(s, TensorChunkSpec) else [v] * chunks for v, s in zip(leaves, flat)]
+    columns = [split_tensor(v, s, chunks) if is_tensor(v) and isinstance(s, TensorChunkSpec) else [v] * chunks for v, s in zip(leaves, flat)]
     return [tree_unflatten([c[i] for c in columns], tree) for i in range(chunks)]
 
 
@@ -67,7 +67,7 @@ def split_args_kwargs_into_chunks(args, kwargs, chunks, args_chunk_spec=None, kw
     kwargs = kwargs or {}
     leaves = [*zip(tree_flatten(args)[0], tree_flatten(args_chunk_spec)[0] if args_chunk_spec is not None else [TensorChunkSpec(0)] * len(tree_flatten(args)[0])),
               *zip(tree_flatten(kwargs)[0], tree_flatten(kwargs_chunk_spec)[0] if kwargs_chunk_spec is not None else [TensorChunkSpec(0)] * len(tree_flatten(kwargs)[0]))]
-    chunks = min([chunks, *[v.shape[s.split_dim] for v, s in leaves if taken(v) and isinstance(s, TensorChunkSpec)]])
+    chunks = min([chunks, *[v.shape[s.split_dim] for v, s in leaves if is_tensor(v) and isinstance(s, TensorChunkSpec)]])
     return [tuple(a) for a in _split(tuple(args), args_chunk_spec, chunks)], _split(dict(kwargs), kwargs_chunk_spec, chunks)
 
 
@@ -81,7 +81,7 @@ def merge_chunks(chunks, chunk_spec):
             raise ValueError(f"Chunk {chunk} did not match chunk spec {chunk_spec}")
     merged = []
     for values, spec in zip(zip(*[leaves for leaves, _ in flat]), specs):
-        if isinstance(spec, TensorChunkSpec) and taken(values[0]):
+        if isinstance(spec, TensorChunkSpec) and is_tensor(values[0]):
             merged.append(torch.cat(list(values), spec.split_dim))
         else:
             merged.append(values[0])

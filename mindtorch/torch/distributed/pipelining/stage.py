@@ -2,7 +2,7 @@
 neighbouring stages."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["PipelineStage", "build_stage"]
 
@@ -94,9 +94,9 @@ class PipelineStage:
             out = self.submod(*args, **(kwargs or {}))
         except Exception as e:
             raise RuntimeError(f"[Stage {self.stage_index}] failed to run forward of part {fwd_chunk_id}: {e}") from e
-        results = [out] if taken(out) else list(out) if isinstance(out, (tuple, list)) else None
+        results = [out] if is_tensor(out) else list(out) if isinstance(out, (tuple, list)) else None
         if not self.is_last:
-            if results is None or not all(taken(t) for t in results):
+            if results is None or not all(is_tensor(t) for t in results):
                 raise NotImplementedError(f"every pipeline stage except the last must return a tensor or a tuple of tensors, not {type(out).__name__}")
             self._send(results, self.stage_index + 1)
         elif save_forward_output:

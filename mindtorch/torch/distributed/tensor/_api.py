@@ -7,8 +7,8 @@ cost of memory and communication.
 """
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Parameter, Size, Tensor, detached, set_grad, taken
+from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor import Parameter, Size, Tensor, detached, set_grad, is_tensor
 from mindtorch.torch import _function_protocol as protocol
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, current_mesh
 from mindtorch.torch.distributed.tensor._utils import compute_global_tensor_info, compute_local_shape, normalised, transformed
@@ -86,7 +86,7 @@ def _plain(t):
     returned unchanged."""
     if not isinstance(t, DTensor):
         return t
-    if t._rg and torch.is_grad_enabled():
+    if t._requires_grad_ and torch.is_grad_enabled():
         return _part(t)
     return detached(t)
 
@@ -123,7 +123,7 @@ class DTensor(Tensor):
         if grad_placements is not None:
             made = _FromLocal.apply(local_tensor, spec, normalised(grad_placements, mesh, len(spec.shape)))
         else:
-            made = _part(local_tensor) if local_tensor._rg and torch.is_grad_enabled() else detached(local_tensor)
+            made = _part(local_tensor) if local_tensor._requires_grad_ and torch.is_grad_enabled() else detached(local_tensor)
         return _dress(made, spec)
 
     # ---- properties
@@ -179,7 +179,7 @@ class DTensor(Tensor):
 
     @grad.deleter
     def grad(self):
-        self._g = None
+        self._grad_ = None
 
     @property
     def data(self):
@@ -196,7 +196,7 @@ class DTensor(Tensor):
         """Returns this rank's part. Its gradient is assumed to have the tensor's placements, or
         `grad_placements`."""
         local = _plain(self)
-        if grad_placements is not None and local._rg:
+        if grad_placements is not None and local._requires_grad_:
             return _FromLocal.apply(local, self._spec, normalised(grad_placements, self.device_mesh, len(self.shape)))
         return local
 
@@ -220,7 +220,7 @@ class DTensor(Tensor):
     def full_tensor(self, *, grad_placements=None):
         """Returns the full tensor on every rank. All ranks of the mesh must call it."""
         whole = _moved(self, (Replicate(),) * self.device_mesh.ndim)
-        if grad_placements is not None and whole._rg:
+        if grad_placements is not None and whole._requires_grad_:
             spec = _Spec(self.device_mesh, (Replicate(),) * self.device_mesh.ndim, self.shape)
             return _FromLocal.apply(whole, spec, normalised(grad_placements, self.device_mesh, len(self.shape)))
         return whole
@@ -234,7 +234,7 @@ class DTensor(Tensor):
     _call = None
 
     def __repr__(self):
-        if self._a is None:
+        if self._array is None:
             return "DTensor()"
         return f"DTensor(local_tensor={self._local_tensor!r}, device_mesh={self.device_mesh!r}, placements={self.placements!r})"
 
@@ -247,13 +247,13 @@ class DTensor(Tensor):
         return self.shape[0]
 
     def __deepcopy__(self, memo):
-        if self._gnode is not None:
+        if self._grad_fn_ is not None:
             raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
                                "moment.")
         if id(self) not in memo:
             copy = detached(self).clone()
-            memo[id(self)] = _parameter(copy, self._spec, self._rg) if taken(self, Parameter) else \
-                DTensor(copy, self._spec, requires_grad=self._rg)
+            memo[id(self)] = _parameter(copy, self._spec, self._requires_grad_) if is_tensor(self, Parameter) else \
+                DTensor(copy, self._spec, requires_grad=self._requires_grad_)
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
@@ -277,7 +277,7 @@ def _moved(t, placements):
     local = _plain(t)
     if placements == t.placements:
         return local
-    if local._rg and torch.is_grad_enabled():
+    if local._requires_grad_ and torch.is_grad_enabled():
         return _Redistribute.apply(local, t._spec, placements)
     return transformed(local, t.device_mesh, t.shape, t.placements, placements)
 
@@ -326,7 +326,7 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
         whole = _first_ranks(whole.clone(), mesh, range(mesh.ndim))
     spec = _Spec(mesh, placements, tensor.shape)
     part = transformed(whole, mesh, spec.shape, (Replicate(),) * mesh.ndim, placements).clone()
-    if taken(tensor, Parameter):
+    if is_tensor(tensor, Parameter):
         return _parameter(part, spec, tensor.requires_grad)
     return DTensor(part, spec, requires_grad=tensor.requires_grad)
 

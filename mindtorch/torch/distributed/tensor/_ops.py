@@ -2,8 +2,8 @@
 import threading
 
 import mindtorch.torch as torch
-from mindtorch.core.table import record_of
-from mindtorch.core.tensor import Size, taken
+from mindtorch.core.op_registry import record_of
+from mindtorch.core.tensor import Size, is_tensor
 from mindtorch.torch import _function_protocol as protocol
 from mindtorch.torch.distributed.tensor._api import DTensor, _dress, _FromLocal, _moved, _plain, _Spec
 from mindtorch.torch.distributed.tensor.placement_types import Partial, Replicate, Shard
@@ -36,7 +36,7 @@ replicates = _Replicates()
 
 
 def _walk(value, found):
-    if taken(value):
+    if is_tensor(value):
         found.append(value)
     elif isinstance(value, (list, tuple)):
         for v in value:
@@ -47,7 +47,7 @@ def _walk(value, found):
 
 
 def _replaced(value, fn):
-    if taken(value):
+    if is_tensor(value):
         return fn(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_replaced(v, fn) for v in value))
@@ -107,7 +107,7 @@ def call(func, args, kwargs):
         if not any(p.is_partial() for p in layout.placements) or placement == "linear" or name in _LINEAR:
             return _on_parts(func, args, kwargs, layout, writes)
     if writes:
-        if isinstance(first, DTensor) and not first._rg:
+        if isinstance(first, DTensor) and not first._requires_grad_:
             # The modified tensor must keep its placements.
             with protocol.Disabled():
                 whole = _whole(first).clone()
@@ -134,7 +134,7 @@ def _linear(func, input, weight, bias=None):
     if x.is_replicate() and w.is_shard(0) and (bias is None or bias.placements[0].is_shard(0)):
         local = _plain(input)
         with protocol.Disabled():
-            if local._rg:
+            if local._requires_grad_:
                 # Every rank has the gradient of only some outputs: the input's gradient is the sum
                 # over the ranks.
                 local = _FromLocal.apply(local, input._spec, (Partial(),))
@@ -185,9 +185,9 @@ def _on_parts(func, args, kwargs, spec, writes):
     with protocol.Disabled():
         if writes and isinstance(first, DTensor):
             rest, more = _replaced(args[1:], part), _replaced(kwargs, part)
-            if first._rg and first._gnode is None and torch.is_grad_enabled():
+            if first._requires_grad_ and first._grad_fn_ is None and torch.is_grad_enabled():
                 raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-            if first._gnode is not None and torch.is_grad_enabled():
+            if first._grad_fn_ is not None and torch.is_grad_enabled():
                 raise NotImplementedError(f"{func.__name__} of a DTensor that has a history is not supported on device cpu")
             name = func.__name__
             if name in ("requires_grad_", "detach_"):
@@ -196,7 +196,7 @@ def _on_parts(func, args, kwargs, spec, writes):
                 func(first._local_tensor, *rest, **more)
             return first
         r = func(*_replaced(args, part), **_replaced(kwargs, part))
-    return _replaced(r, lambda t: _dress(_fresh(t, [first]) if taken(first) else t, spec))
+    return _replaced(r, lambda t: _dress(_fresh(t, [first]) if is_tensor(first) else t, spec))
 
 
 DTensor._call = staticmethod(call)

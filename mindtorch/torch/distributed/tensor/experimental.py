@@ -3,7 +3,7 @@ DTensors."""
 import contextlib
 import functools
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.tensor import _ops
 from mindtorch.torch.distributed.tensor._api import DTensor
@@ -50,7 +50,7 @@ def local_map(func=None, out_placements=None, in_placements=None, in_grad_placem
         mesh, local = device_mesh, []
         for i, a in enumerate(leaves):
             if not isinstance(a, DTensor):
-                if in_placements is not None and not taken(a) and in_placements[i] is not None:
+                if in_placements is not None and not is_tensor(a) and in_placements[i] is not None:
                     raise AssertionError(f"Non-Tensor input {a} expects None placements but received {in_placements[i]}!")
                 local.append(a)
                 continue
@@ -82,7 +82,7 @@ def _placements(spec, arg):
 
 
 def _spread(result, placements, mesh):
-    if taken(result):
+    if is_tensor(result):
         if isinstance(result, DTensor):
             raise AssertionError(f"torch.Tensor output expected but received {type(result)}: {result}")
         return DTensor.from_local(result, mesh, placements, run_check=False)

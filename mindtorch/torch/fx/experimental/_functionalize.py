@@ -9,7 +9,7 @@ import math
 import operator
 
 from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
@@ -51,10 +51,10 @@ class _Shapes(Interpreter):
 
     def run_node(self, n):
         r = super().run_node(n)
-        if taken(r):
+        if is_tensor(r):
             self.found[n] = tuple(r.shape), r.dtype, r.device
         elif isinstance(r, (tuple, list)):
-            self.found[n] = [(tuple(x.shape), x.dtype) if taken(x) else None for x in r]
+            self.found[n] = [(tuple(x.shape), x.dtype) if is_tensor(x) else None for x in r]
         return r
 
 
@@ -71,7 +71,7 @@ class _Functional:
         self.gm, self.copies, self.graph, self.faces = gm, copies, Graph(), {}
         run = _Shapes(gm)
         with no_grad():
-            run.run(*[x.detach().clone() if taken(x) else x for x in args])
+            run.run(*[x.detach().clone() if is_tensor(x) else x for x in args])
         self.shapes = run.found
 
     # ---- values

@@ -6,7 +6,7 @@ import inspect
 from mindtorch.backend.graph import Value
 from mindtorch.core import engine
 from mindtorch.core.grad_mode import is_grad_enabled, no_grad
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.core.tracing import active, trace
 from mindtorch.torch.export import _aten
 from mindtorch.torch.export._record import Recorder, _whole_functions, tensors_in, undone
@@ -25,7 +25,7 @@ def make_fx(f, args, decompositions):
     if active.tracer is not None:
         raise NotImplementedError("torch.fx.experimental.proxy_tensor.make_fx inside another trace is not supported")
     leaves, in_spec = pytree.tree_flatten(tuple(args))
-    inputs = list({id(x): x for x in leaves if taken(x)}.values())
+    inputs = list({id(x): x for x in leaves if is_tensor(x)}.values())
     with no_grad():
         before = [t.detach().clone() for t in inputs]
     kept = {"out": None}
@@ -50,11 +50,11 @@ def _functional(f, args, decompositions):
     """Returns the graph of a torch.func.functionalize'd function, without in-place ops."""
     from mindtorch.torch.fx.experimental._functionalize import functional
     leaves, in_spec = pytree.tree_flatten(tuple(args))
-    inputs = list({id(x): x for x in leaves if taken(x)}.values())
+    inputs = list({id(x): x for x in leaves if is_tensor(x)}.values())
     with no_grad():
         before = [t.detach().clone() for t in inputs]
     gm = make_fx(f.__wrapped__, args, decompositions)
-    gm = functional(gm, [before[[x is t for t in inputs].index(True)] if taken(x) else x for x in leaves], f.functionalized == "mutations_and_views")
+    gm = functional(gm, [before[[x is t for t in inputs].index(True)] if is_tensor(x) else x for x in leaves], f.functionalized == "mutations_and_views")
     _hold(gm, f.__wrapped__, leaves, in_spec, inputs, before)
     return gm
 
@@ -98,7 +98,7 @@ class _Build:
         labels = iter(self._labels())
         for x in self.leaves:
             node = g.placeholder(next(labels))
-            if taken(x):
+            if is_tensor(x):
                 v = seen[id(x)] if id(x) in seen else seen.setdefault(id(x), next(values))
                 w.nodes.setdefault(v, node)
         counts = {"_param_constant": 0, "_tensor_constant": 0}
@@ -170,7 +170,7 @@ def _hold(gm, f, leaves, in_spec, inputs, before):
                 copies = {id(t): _varied(b, other) for t, b in zip(inputs, before)}
             fresh = {i: t.requires_grad_() if o.requires_grad else t for (i, t), o in zip(copies.items(), inputs)}
             fresh = {i: t.clone() if t.requires_grad and is_grad_enabled() else t for i, t in fresh.items()}
-            given = pytree.tree_unflatten([fresh[id(x)] if taken(x) else x for x in leaves], in_spec)
+            given = pytree.tree_unflatten([fresh[id(x)] if is_tensor(x) else x for x in leaves], in_spec)
             with undone(state):
                 out = run(*given)
                 found.append([t.detach().clone() for t in (*tensors_in(pytree.tree_leaves(out)), *fresh.values(), *state)])

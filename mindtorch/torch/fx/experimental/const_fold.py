@@ -3,7 +3,7 @@ attributes."""
 import operator
 
 from mindtorch import torch as _torch
-from mindtorch.core.tensor import Parameter, taken
+from mindtorch.core.tensor import Parameter, is_tensor
 from mindtorch.torch.fx._symbolic_trace import symbolic_trace
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
@@ -36,8 +36,8 @@ class FoldedGraphModule(GraphModule):
         values = self.const_subgraph_module()
 
         def held(x):
-            x = x if not taken(x) or x.device.type == self.device_for_folded_attrs else x.to(self.device_for_folded_attrs)
-            return Parameter(x.detach(), requires_grad=x.requires_grad) if taken(x) else x
+            x = x if not is_tensor(x) or x.device.type == self.device_for_folded_attrs else x.to(self.device_for_folded_attrs)
+            return Parameter(x.detach(), requires_grad=x.requires_grad) if is_tensor(x) else x
         setattr(self, self.fx_const_folded_attrs_name, ParameterList([held(v) for v in values]) if isinstance(values, (tuple, list)) else held(values))
 
 

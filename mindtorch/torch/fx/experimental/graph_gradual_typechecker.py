@@ -11,7 +11,7 @@ import math
 import operator
 import sys
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.fx.experimental.refinement_types import Equality
 from mindtorch.torch.fx.experimental.unification import Var
 from mindtorch.torch.fx.node import Node, map_arg
@@ -308,7 +308,7 @@ class GraphTypeChecker:
             n.type = Dyn
         if n.op == "get_attr":
             t = get_parameter(self.traced, n.target)
-            n.type = TensorType(tuple(t.shape)) if taken(t) else n.type
+            n.type = TensorType(tuple(t.shape)) if is_tensor(t) else n.type
         elif n.op == "call_function":
             rule = _INFERENCE_RULES.get(n.target)
             if rule is None:

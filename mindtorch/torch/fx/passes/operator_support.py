@@ -1,7 +1,7 @@
 """torch.fx.passes.operator_support: which nodes of a graph an accelerator supports."""
 import abc
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.fx.node import Node
 from mindtorch.torch.fx.passes.tools_common import CALLABLE_NODE_OPS, get_node_target
 
@@ -48,7 +48,7 @@ def _dtype(arg):
     if not isinstance(arg, Node):
         return type(arg)
     meta = arg.meta.get("tensor_meta")
-    if meta is None and taken(arg.meta.get("val")):
+    if meta is None and is_tensor(arg.meta.get("val")):
         meta = arg.meta["val"]
     return arg.meta["type"] if meta is None else getattr(meta, "dtype", arg.meta.get("type"))
 

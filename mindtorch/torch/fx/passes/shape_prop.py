@@ -1,7 +1,7 @@
 """torch.fx.passes.shape_prop: shape propagation."""
 from typing import NamedTuple
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._types import NAMES
 from mindtorch.torch.fx.interpreter import Interpreter
 from mindtorch.torch.fx.node import map_aggregate
@@ -39,7 +39,7 @@ class ShapeProp(Interpreter):
         seen = []
 
         def look(x):
-            if taken(x):
+            if is_tensor(x):
                 seen.append(x)
                 return _extract_tensor_metadata(x)
             return x

@@ -10,8 +10,8 @@ import math
 import warnings
 from typing import Any, NamedTuple, TypedDict
 
-from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
+from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._higher_order_ops.flex_attention import over_indices
 
 __all__ = ["BlockMask", "flex_attention", "AuxOutput", "AuxRequest", "FlexKernelOptions", "create_block_mask", "create_mask", "or_masks", "and_masks", "noop_mask"]
@@ -22,7 +22,7 @@ _FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = False
 
 
 def _f(name):
-    row = TABLE[name]
+    row = OPS[name]
     return row.public or row.fn
 
 
@@ -196,7 +196,7 @@ class BlockMask:
             BLOCK_SIZE = (BLOCK_SIZE, BLOCK_SIZE)
         if seq_lengths is None:
             seq_lengths = (kv_indices.shape[-2] * BLOCK_SIZE[0], kv_indices.shape[-1] * BLOCK_SIZE[1])
-        if dq_kv_order is not None and not isinstance(dq_kv_order, bool) and not taken(dq_kv_order):
+        if dq_kv_order is not None and not isinstance(dq_kv_order, bool) and not is_tensor(dq_kv_order):
             raise ValueError("dq_kv_order must be a bool, Tensor, or None")
         flag = isinstance(dq_kv_order, bool)
         return cls(seq_lengths, kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, *by_columns, *full_by_columns, BLOCK_SIZE,
@@ -353,7 +353,7 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
 
 def _check(query, key, value, block_mask, gqa):
     for what, t in (("query", query), ("key", key), ("value", value)):
-        if not taken(t):
+        if not is_tensor(t):
             raise TypeError(f"flex_attention(): argument '{what}' must be Tensor, not {type(t).__name__}")
     if len({t.device for t in (query, key, value)}) > 1:
         raise ValueError(f"Expected query, key, and value to have the same device type, but got query.device: {query.device}, key.device: {key.device}, and value.device: "

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from mindtorch.backend.mindspore.cell import BORROWED_BY_CELLS, Cell, NOT_A_CHILD, new_cell, parameter_tuple
 from mindtorch.backend.mindspore.jit_fallback import pynative
 from mindtorch.core import autocast
-from mindtorch.core.tensor import Parameter, adopt, taken
+from mindtorch.core.tensor import Parameter, adopt, is_tensor
 from mindtorch.torch.nn.modules import _state
 from mindtorch.torch.nn.modules._hooks import WrappedHook
 from mindtorch.torch.nn.modules.module import HOOKS, Module
@@ -44,7 +44,7 @@ class ChildCell(Module, Cell):
 
     def __setattr__(self, name, value):
         params = self.__dict__.get("_parameters", ())
-        if name in params and taken(value) and not taken(value, Parameter) and params[name] is not None:
+        if name in params and is_tensor(value) and not is_tensor(value, Parameter) and params[name] is not None:
             params[name].set_data(value)  # like MindSpore
         elif isinstance(value, parameter_tuple):
             for p in value:
@@ -55,7 +55,7 @@ class ChildCell(Module, Cell):
 
     def register_parameter_of_any_name(self, param):
         """Registers a member of a ParameterTuple under its own name, which may contain dots."""
-        if taken(param, Parameter):
+        if is_tensor(param, Parameter):
             self._parameters[param.name] = param
 
     # SequentialCell and similar classes assign entire dicts to it.
@@ -150,7 +150,7 @@ def adopt_cell(cell, training):
 def _as_ours(out):
     """Returns `out` with its tensors adopted. The objects stay the same: checking their class
     adopts them."""
-    if not taken(out) and isinstance(out, (tuple, list, dict)):
+    if not is_tensor(out) and isinstance(out, (tuple, list, dict)):
         for x in out.values() if isinstance(out, dict) else out:
             _as_ours(x)
     return out

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import cell as _cell
 from mindtorch.backend.mindspore.cell import Cell, forget_names
-from mindtorch.core.tensor import Parameter, taken
+from mindtorch.core.tensor import Parameter, is_tensor
 from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy
 
@@ -76,7 +76,7 @@ def _persistent(module):
 
 def _load_one(module, name, target, key, given, assign):
     """Copies or assigns one tensor. Returns an error message, or None."""
-    if not taken(given) and not hasattr(type(given), "__torch_function__"):
+    if not is_tensor(given) and not hasattr(type(given), "__torch_function__"):
         return (f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                 f"checkpoint but received {type(given)}")
     lazy = is_lazy(target)
@@ -99,8 +99,8 @@ def _load_one(module, name, target, key, given, assign):
                 if new is given or new is target:
                     raise RuntimeError(f"module_load returned one of self or other, please .detach() the result if returning one of the inputs in "
                                        f"{type(target).__name__}.module_load")
-                if taken(target, Parameter):
-                    if not taken(new, Parameter):
+                if is_tensor(target, Parameter):
+                    if not is_tensor(new, Parameter):
                         new = Parameter(new, requires_grad=target.requires_grad)
                     else:
                         new.requires_grad_(target.requires_grad)
@@ -109,8 +109,8 @@ def _load_one(module, name, target, key, given, assign):
             if not assign:
                 target.copy_(given)
                 return None
-            if taken(target, Parameter):
-                if not taken(given, Parameter):
+            if is_tensor(target, Parameter):
+                if not is_tensor(given, Parameter):
                     given = Parameter(given, requires_grad=target.requires_grad)
                 else:
                     given.requires_grad_(target.requires_grad)

@@ -1,7 +1,7 @@
 """The arguments of Module.to() and of PackedSequence.to()."""
 import mindtorch.torch as torch
 from mindtorch.core.dtypes import dtype as dtype_class
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.tensor import Tensor, is_tensor
 
 _FORMS = """
  * (torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = False, *, \
@@ -33,7 +33,7 @@ def parse_to(args, kwargs):
     first = rest[0] if rest else None
     if isinstance(first, dtype_class):
         names = ("dtype", "non_blocking", "copy")
-    elif taken(first) or "tensor" in found:
+    elif is_tensor(first) or "tensor" in found:
         names = ("tensor", "non_blocking", "copy")
     else:
         names = ("device", "dtype", "non_blocking", "copy")
@@ -47,7 +47,7 @@ def parse_to(args, kwargs):
         raise _bad(args, kwargs)
     tensor, device, dtype = found.get("tensor"), found.get("device"), found.get("dtype")
     if tensor is not None:
-        if not taken(tensor):
+        if not is_tensor(tensor):
             raise _bad(args, kwargs)
         device, dtype = tensor.device, tensor.dtype
     if dtype is not None and not isinstance(dtype, dtype_class):

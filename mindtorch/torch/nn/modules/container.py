@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 
-from mindtorch.core.tensor import Parameter, taken
+from mindtorch.core.tensor import Parameter, is_tensor
 from mindtorch.torch.nn.modules.module import Module, _addindent, as_child
 
 __all__ = ["Container", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"]
@@ -39,7 +39,7 @@ def _pairs(kind, given, fits_mapping):
 
 
 def _iterable(what, given, tail=""):
-    if not isinstance(given, Iterable) or taken(given):
+    if not isinstance(given, Iterable) or is_tensor(given):
         raise TypeError(f"{what} should be called with an iterable{tail}, but got {type(given).__name__}")
 
 
@@ -288,13 +288,13 @@ class ModuleDict(Module):
 
 
 def _as_parameter(value):
-    return Parameter(value) if taken(value) and not taken(value, Parameter) else value
+    return Parameter(value) if is_tensor(value) and not is_tensor(value, Parameter) else value
 
 
 def _describe(key, value, kind):
-    if taken(value):
+    if is_tensor(value):
         size = "x".join(str(n) for n in value.shape)
-        name = "Parameter" if taken(value, Parameter) else "Tensor"
+        name = "Parameter" if is_tensor(value, Parameter) else "Tensor"
         device = "" if value.device.type in ("cpu", "meta") else f" ({value.device})"
         return f"  ({key}): {name} containing: [{kind(value)} of size {size}{device}]"
     return f"  ({key}): Object of type: {type(value).__name__}"
@@ -439,7 +439,7 @@ class ParameterDict(Module):
     def update(self, parameters):
         """Adds the values of a mapping or of (key, value) pairs. The keys of a plain dict are
         sorted."""
-        if not taken(parameters):  # (a tensor fails below, because its rows are not pairs)
+        if not is_tensor(parameters):  # (a tensor fails below, because its rows are not pairs)
             _iterable("ParametersDict.update", parameters, " of key/value pairs")
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
             parameters = sorted(parameters.items())

@@ -6,8 +6,8 @@ from collections import OrderedDict
 
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore.cell import AFTER_SETTING, BORROWED, Cell, be_a_cell, borrowed
-from mindtorch.core import devices
-from mindtorch.core.tensor import Parameter, Tensor, taken
+from mindtorch.core import device_dispatch
+from mindtorch.core.tensor import Parameter, Tensor, is_tensor
 from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
     BackwardHook,
     WrappedHook as _WrappedHook,
@@ -55,12 +55,12 @@ _global_parameter_registration_hooks = everywhere.parameter
 _route, _GO_ON = None, object()
 
 HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
-          "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
-          "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+         "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
+         "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 
 
 def _typename(obj):
-    if taken(obj):
+    if is_tensor(obj):
         return obj.type()
     cls = obj if isinstance(obj, type) else type(obj)
     name = f"{cls.__module__}.{cls.__qualname__}"
@@ -248,7 +248,7 @@ class Module:
         _check_name("buffer", name)
         if name not in self._buffers and _has(self, name):
             raise KeyError(f"attribute '{name}' already exists")
-        if tensor is not None and not taken(tensor):
+        if tensor is not None and not is_tensor(tensor):
             raise TypeError(f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (torch Tensor or None "
                             "required)")
         self._buffers[name] = _notify(everywhere.buffer, self, name, tensor)
@@ -265,7 +265,7 @@ class Module:
         if name not in self._parameters and _has(self, name):
             raise KeyError(f"attribute '{name}' already exists")
         if param is not None:
-            if not taken(param, Parameter):
+            if not is_tensor(param, Parameter):
                 raise TypeError(f"cannot assign '{_typename(param)}' object to parameter '{name}' (torch.nn.Parameter "
                                 "or None required)")
             if param.grad_fn is not None:
@@ -300,7 +300,7 @@ class Module:
 
     def __setattr__(self, name, value):
         d = self.__dict__
-        if taken(value, Parameter):
+        if is_tensor(value, Parameter):
             if "_parameters" not in d:
                 raise AttributeError("cannot assign parameters before Module.__init__() call")
             _forget(d, name, "_buffers", "_modules")
@@ -328,8 +328,8 @@ class Module:
             return
         buffers = d.get("_buffers")
         known = buffers is not None and name in buffers
-        if known or taken(value) and isinstance(value, Buffer):
-            if value is not None and not taken(value):
+        if known or is_tensor(value) and isinstance(value, Buffer):
+            if value is not None and not is_tensor(value):
                 raise TypeError(f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor "
                                 "or None expected)")
             if isinstance(value, Buffer):
@@ -482,7 +482,7 @@ class Module:
 
     def get_parameter(self, target):
         """Returns the parameter with this dotted name. AttributeError if there is none."""
-        return _get_member(self, target, lambda m, n, v: taken(v, Parameter), "an nn.Parameter")
+        return _get_member(self, target, lambda m, n, v: is_tensor(v, Parameter), "an nn.Parameter")
 
     def get_buffer(self, target):
         """Returns the buffer with this dotted name. AttributeError if there is none."""
@@ -508,7 +508,7 @@ class Module:
             if swap:
                 p.grad = None
                 try:
-                    torch.utils.swap_tensors(p, new if taken(new, Parameter) and new is not p else Parameter(new, p.requires_grad))
+                    torch.utils.swap_tensors(p, new if is_tensor(new, Parameter) and new is not p else Parameter(new, p.requires_grad))
                 except Exception as e:
                     p.grad = grad
                     raise RuntimeError(f"_apply(): Couldn't swap {self._get_name()}.{name}") from e
@@ -660,7 +660,7 @@ class Module:
                           "gradients in your forward method, consider using autograd.grad instead.", stacklevel=2)
         for p in self.parameters():
             if p.grad is not None:
-                if set_to_none or devices.doubt.about(p.grad):
+                if set_to_none or device_dispatch.async_errors.about(p.grad):
                     p.grad = None
                 else:
                     if p.grad.grad_fn is not None:
@@ -735,8 +735,8 @@ def _call_with_hooks(module, state, called):
                           f"received {type(result)}", stacklevel=3)
     if non_full:
         var = result
-        while not taken(var):
-            var = next(v for v in var.values() if taken(v)) if isinstance(var, dict) else var[0]
+        while not is_tensor(var):
+            var = next(v for v in var.values() if is_tensor(v)) if isinstance(var, dict) else var[0]
         if var.grad_fn is not None:
             for hook in non_full:
                 var.grad_fn.register_hook(functools.update_wrapper(functools.partial(hook, module), hook))

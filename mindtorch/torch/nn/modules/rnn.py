@@ -5,7 +5,7 @@ import warnings
 import weakref
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter, taken
+from mindtorch.core.tensor import Parameter, is_tensor
 from mindtorch.torch.nn import init
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.utils.rnn import PackedSequence
@@ -372,7 +372,7 @@ def _cell(cell, kernel, input, states, n_states):
     if input.dim() not in (1, 2):
         raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
     if states is not None:
-        if n_states == 2 and taken(states):
+        if n_states == 2 and is_tensor(states):
             raise TypeError("lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor")
         states = tuple(states) if n_states == 2 else (states,)
         for i, s in enumerate(states):

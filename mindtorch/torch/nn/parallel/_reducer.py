@@ -10,15 +10,15 @@ import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.cpu.host import address
-from mindtorch.backend.device import home_of
+from mindtorch.backend.device import storage_array
 from mindtorch.backend.strides import contiguous_strides
-from mindtorch.core import devices
-from mindtorch.core.alias import copy, offset_of, zero
+from mindtorch.core import device_dispatch
+from mindtorch.core.inplace import copy, offset_of, zero
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.engine import queue_callback
-from mindtorch.core.tensor import bump, wrap, taken
-from mindtorch.core.memory import host_memory
-from mindtorch.core.values import values
+from mindtorch.core.tensor import bump_version, wrap_array, is_tensor
+from mindtorch.core.storage_impl import host_memory
+from mindtorch.core.sync import to_host
 from mindtorch.torch.distributed._grad_bucket import GradBucket
 from mindtorch.torch.distributed.algorithms.join import AVERAGES
 
@@ -42,18 +42,18 @@ class _Bucket:
 
     def allocate(self):
         if self.flat is None:
-            self.flat = _on_device_of(self.params[0], np.zeros(self.starts[-1], self.params[0]._stype))
+            self.flat = _on_device_of(self.params[0], np.zeros(self.starts[-1], self.params[0]._np_dtype))
         return self.flat
 
     def part(self, k, flat=None):
         """Returns the k-th gradient in the flat tensor, as a view without autograd history."""
         flat = self.flat if flat is None else flat
         p = self.params[k]
-        if flat._h is not None:
-            width = flat._stype.itemsize
-            return devices.lying(flat, p._sizes, tuple([s * width for s in contiguous_strides(p._sizes)]), offset_of(flat._a) + self.starts[k] * width)
-        part = wrap(host_memory(flat)[self.starts[k]:self.starts[k + 1]].reshape(p._sizes))
-        part._dev = p._dev
+        if flat._handle is not None:
+            width = flat._np_dtype.itemsize
+            return device_dispatch.strided_view(flat, p._sizes, tuple([s * width for s in contiguous_strides(p._sizes)]), offset_of(flat._array) + self.starts[k] * width)
+        part = wrap_array(host_memory(flat)[self.starts[k]:self.starts[k + 1]].reshape(p._sizes))
+        part._device = p._device
         return part
 
     def views(self, flat):
@@ -108,7 +108,7 @@ class Reducer:
             if i in self.sparse:
                 done.append([i])
                 continue
-            key = p._stype, p._dev
+            key = p._np_dtype, p._device
             cap = self.caps[min(used.get(key, 0), len(self.caps) - 1)]
             lot, size = open_.get(key, ([], 0))
             lot.append(i)
@@ -215,7 +215,7 @@ class Reducer:
     def _fill(self, b, k, i):
         """Copies a gradient to its bucket (zeros for a missing gradient)."""
         p = b.params[k]
-        g = p._g
+        g = p._grad_
         if i in self.sparse:
             b.flat = None
             return
@@ -230,7 +230,7 @@ class Reducer:
         if not _same_place(g, target):
             copy(target, g)
         # (on a device, the full bucket is scaled at once)
-        if self.hook is None and target._h is None:
+        if self.hook is None and target._handle is None:
             comm_reduce.scale(host_memory(target), 1.0 / self._divide_by())
 
     def _send(self, n):
@@ -247,7 +247,7 @@ class Reducer:
             if not self.overlap:
                 b.future.wait()
             return
-        if b.flat._h is not None:
+        if b.flat._handle is not None:
             with torch.no_grad():
                 b.flat.mul_(1.0 / self._divide_by())
         b.future = dist.all_reduce(b.flat, group=self.group, async_op=self.overlap) or True
@@ -264,7 +264,7 @@ class Reducer:
         if self.find_unused or self.static:
             used = np.zeros(len(self.params), np.int32)
             used[list(self.used)] = 1
-            dist.all_reduce(wrap(used), group=self.group)
+            dist.all_reduce(wrap_array(used), group=self.group)
             self.used_by = used
         self.used.clear()
         for b in self.buckets:
@@ -275,10 +275,10 @@ class Reducer:
             if self.hook is not None:
                 r = b.future.wait()
                 r = r[0] if isinstance(r, (list, tuple)) else r
-                if not taken(r) or r.numel() != flat.numel():
+                if not is_tensor(r) or r.numel() != flat.numel():
                     raise RuntimeError("a communication hook must return one tensor with the bucket's number of elements")
                 flat = r.reshape(-1)
-                if flat._stype != b.flat._stype:
+                if flat._np_dtype != b.flat._np_dtype:
                     flat = flat.to(b.flat.dtype)
             elif b.future is not True:
                 b.future.wait()
@@ -292,30 +292,30 @@ class Reducer:
     joining = False
 
     def _hand_back(self, b, flat, used):
-        if flat is not b.flat and (self.bucket_views or flat._h is not None or b.flat._h is not None):
+        if flat is not b.flat and (self.bucket_views or flat._handle is not None or b.flat._handle is not None):
             copy(b.flat, flat)
             flat = b.flat
         for k, (i, p) in enumerate(zip(b.indices, b.params)):
             if used is not None and not used[i]:
                 continue  # unused on all ranks: the gradient stays unchanged
-            part, g = b.part(k, flat), p._g
+            part, g = b.part(k, flat), p._grad_
             if self.bucket_views:
                 if g is None or not _same_place(g, part):
-                    p._g = part
+                    p._grad_ = part
                 else:
-                    bump(g)
+                    bump_version(g)
             elif g is None:
-                p._g = part.clone()
+                p._grad_ = part.clone()
             else:
                 copy(g, part)
 
     def _sparse(self, b, used):
         """Concatenates the sparse gradients of all ranks."""
         i, p = b.indices[0], b.params[0]
-        g = p._g
+        g = p._grad_
         if g is not None and not isinstance(g, SparseTensor):
             raise NotImplementedError(f"the gradient of parameter {i} ({self.names[i]}), an embedding with sparse=True, is dense")
-        mine = None if g is None else (np.array(values(g._indices())), np.array(values(g._values())))
+        mine = None if g is None else (np.array(to_host(g._indices())), np.array(to_host(g._values())))
         everybody = [None] * self.world
         dist.all_gather_object(everybody, mine, group=self.group)
         found = [x for x in everybody if x is not None]
@@ -323,7 +323,7 @@ class Reducer:
             return
         indices = torch.from_numpy(np.concatenate([x[0] for x in found], axis=1))
         mean = torch.from_numpy(np.concatenate([x[1] for x in found])) / self._divide_by()
-        p._g = torch.sparse_coo_tensor(indices.to(p.device), mean.to(p.device), p.shape).coalesce()
+        p._grad_ = torch.sparse_coo_tensor(indices.to(p.device), mean.to(p.device), p.shape).coalesce()
 
     def _finish_learning(self):
         """Ends the first backward pass of a static graph, which determines which gradients arrive,
@@ -340,7 +340,7 @@ class Reducer:
         """Rebuilds the buckets in the order in which rank 0's gradients arrived."""
         self.rebuild = False
         rest = [i for i in range(len(self.params) - 1, -1, -1) if i not in set(self.arrived)]
-        order = wrap(np.array(self.arrived + rest, np.int64))
+        order = wrap_array(np.array(self.arrived + rest, np.int64))
         dist.broadcast(order, src=dist.get_global_rank(self.group, 0), group=self.group)
         order = host_memory(order).tolist()
         if order != [i for b in self.buckets for i in b.indices]:
@@ -351,9 +351,9 @@ class Reducer:
                         continue
                     b.allocate()
                     for k, p in enumerate(b.params):
-                        if p._g is not None:
-                            copy(b.part(k), p._g)
-                            p._g = b.part(k)
+                        if p._grad_ is not None:
+                            copy(b.part(k), p._grad_)
+                            p._grad_ = b.part(k)
 
     # ---- for a process without further inputs
     def shadow(self, divide_by=None):
@@ -374,7 +374,7 @@ class Reducer:
         # reduction.
         used = self.used_by if self.find_unused or self.static else np.ones(len(self.params), np.int32)
         if used is self.used_by:
-            dist.all_reduce(wrap(used), group=self.group)
+            dist.all_reduce(wrap_array(used), group=self.group)
         for b, own in zip(self.buckets, kept):
             if b.indices[0] in self.sparse:
                 dist.all_gather_object([None] * self.world, None, group=self.group)
@@ -392,17 +392,17 @@ class Reducer:
 def _on_device_of(p, a):
     """Returns a tensor with the values of an array, on the device of `p`. On the host it shares the
     array's memory."""
-    if p._h is not None:
-        return devices.from_host(a, p._dev)
-    t = wrap(a)
-    t._dev = p._dev
+    if p._handle is not None:
+        return device_dispatch.host_to_device(a, p._device)
+    t = wrap_array(a)
+    t._device = p._device
     return t
 
 
 def _same_place(a, b):
     """True if two tensors of the same shape share memory."""
-    if a._h is not None or b._h is not None:
-        return a._h is not None and b._h is not None and home_of(a._a) is home_of(b._a) and address(a._a) == address(b._a)
+    if a._handle is not None or b._handle is not None:
+        return a._handle is not None and b._handle is not None and storage_array(a._array) is storage_array(b._array) and address(a._array) == address(b._array)
     return np.may_share_memory(host_memory(a), host_memory(b))
 
 
@@ -411,16 +411,16 @@ def _leaves(outputs):
     found, seen = set(), set()
     stack = []
     for t in outputs:
-        if t._gnode is not None:
-            stack.append(t._gnode)
-        elif t._rg:
+        if t._grad_fn_ is not None:
+            stack.append(t._grad_fn_)
+        elif t._requires_grad_:
             found.add(id(t))
     while stack:
         node = stack.pop()
         if node in seen:
             continue
         seen.add(node)
-        for e in node.edges:
+        for e in node._next_edges:
             if e is None:
                 continue
             if e.__class__ is tuple:

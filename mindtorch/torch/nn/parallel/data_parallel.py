@@ -2,7 +2,7 @@
 from itertools import chain
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.nn.modules.module import Module
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
@@ -45,8 +45,8 @@ class DataParallel(Module):
                 if t.device.type == "cpu":
                     raise RuntimeError(f"module must have its parameters and buffers on device {self.src_device_obj} "
                                        f"(device_ids[0]) but found one of them on device: {t.device}")
-            inputs = tuple(t.to(self.src_device_obj) if taken(t) else t for t in inputs)
-            kwargs = {k: t.to(self.src_device_obj) if taken(t) else t for k, t in kwargs.items()}
+            inputs = tuple(t.to(self.src_device_obj) if is_tensor(t) else t for t in inputs)
+            kwargs = {k: t.to(self.src_device_obj) if is_tensor(t) else t for k, t in kwargs.items()}
         return self.module(*inputs, **kwargs)
 
 

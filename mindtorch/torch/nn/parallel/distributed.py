@@ -6,7 +6,7 @@ import inspect
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.distributed.algorithms.join import AVERAGES, Join, Joinable, JoinHook
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parallel._reducer import FIRST_BUCKET, Reducer
@@ -19,7 +19,7 @@ __all__ = ["DistributedDataParallel"]
 
 def _tensors_in(value):
     """Returns the tensors in a module's output, including those in containers and dataclasses."""
-    if taken(value):
+    if is_tensor(value):
         return [value]
     if isinstance(value, (list, tuple)):
         return [t for v in value for t in _tensors_in(v)]
@@ -33,7 +33,7 @@ def _tensors_in(value):
 def _moved(value, device):
     """Moves a module's inputs to a device, including tensors in containers. Other values are
     unchanged."""
-    if taken(value):
+    if is_tensor(value):
         return value.to(device)
     if isinstance(value, tuple):
         parts = [_moved(v, device) for v in value]

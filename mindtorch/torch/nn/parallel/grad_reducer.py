@@ -3,8 +3,8 @@ import numpy as np
 
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import parallel_context
-from mindtorch.core.tensor import wrap, taken
-from mindtorch.core.memory import host_memory
+from mindtorch.core.tensor import wrap_array, is_tensor
+from mindtorch.core.storage_impl import host_memory
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"
@@ -48,10 +48,10 @@ class DistributedGradReducer:
     def __call__(self, grads):
         """Returns the reduced gradients as new tensors: a tuple, or a tensor for a single tensor.
         """
-        single = taken(grads)
+        single = is_tensor(grads)
         grads = (grads,) if single else tuple(grads)
         for g in grads:
-            if g is not None and not taken(g):
+            if g is not None and not is_tensor(g):
                 raise TypeError(f"DistributedGradReducer takes tensors, not {type(g).__name__}")
         out = [None] * len(grads)
         works = []
@@ -102,6 +102,6 @@ class DistributedGradReducer:
 
 def _in_a_row(grads):
     """Concatenates all elements into a new tensor on the gradients' device."""
-    if grads[0]._h is not None:
+    if grads[0]._handle is not None:
         return torch.cat([g.reshape(-1) for g in grads])
-    return wrap(np.concatenate([host_memory(g).reshape(-1) for g in grads]))
+    return wrap_array(np.concatenate([host_memory(g).reshape(-1) for g in grads]))

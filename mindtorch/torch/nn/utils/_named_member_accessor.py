@@ -1,6 +1,6 @@
 """Access to parameters, buffers and submodules by dotted names. Libraries build functional calls on
 it."""
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["NamedMemberAccessor"]
 
@@ -39,14 +39,14 @@ def swap_tensor(module, name, tensor, allow_missing=False):
     """Like `set_tensor`, and returns the previous tensor. With `_MISSING` as `tensor`, removes the
     name."""
     _check_name(module, name)
-    if tensor is not _MISSING and not taken(tensor) and tensor is not None:
+    if tensor is not _MISSING and not is_tensor(tensor) and tensor is not None:
         raise TypeError(f"{tensor} is not an instance of torch.Tensor")
     held = _place(module, name)
     if held is not None:
         old = held[name]
     elif hasattr(module, name):
         old = getattr(module, name)
-        if not taken(old):
+        if not is_tensor(old):
             raise TypeError(f"{module._get_name()}.{name} is not an instance of torch.Tensor")
     elif allow_missing:
         old = _MISSING
@@ -102,7 +102,7 @@ class NamedMemberAccessor:
     def get_tensor(self, name):
         owner, last = self._owner(name)
         value = getattr(owner, last)
-        if value is not None and not taken(value):
+        if value is not None and not is_tensor(value):
             raise TypeError(f"{name} is not an instance of torch.Tensor")
         return value
 

@@ -5,14 +5,14 @@ import types
 import warnings
 
 import mindtorch.torch as torch
-from mindtorch.core import devices
-from mindtorch.core.tensor import taken
+from mindtorch.core import device_dispatch
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
 
 
 def _listed(tensors):
-    return [tensors] if taken(tensors) else list(tensors)
+    return [tensors] if is_tensor(tensors) else list(tensors)
 
 
 #: maximum number of elements of a tensor that is concatenated with others, and of a concatenated
@@ -25,7 +25,7 @@ def _joined(tensors):
     than the copies."""
     out, some, n = [], [], 0
     for t in tensors:
-        on = t._h is not None and devices.DEVICES.get(t._dev.type)
+        on = t._handle is not None and device_dispatch.DEVICES.get(t._device.type)
         if not on or not on.strided or t.dtype is not torch.float32 or t.numel() > _SMALL or not t.is_contiguous() or some and t.device != some[0].device:
             out.append(t)
             continue
@@ -85,7 +85,7 @@ def _grads_of(parameters, grads):
     if grads is None:
         return [p.grad for p in parameters if p.grad is not None]
     grads = [g for g in _listed(grads) if g is not None]
-    if not all([taken(g) for g in grads]):
+    if not all([is_tensor(g) for g in grads]):
         raise TypeError("grads must be a sequence of tensors")
     return grads
 

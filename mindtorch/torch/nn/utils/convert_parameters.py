@@ -1,6 +1,6 @@
 """Parameters as one vector (https://pytorch.org/docs/stable/generated/torch.nn.utils.parameters_to_vector.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
 
@@ -12,7 +12,7 @@ def parameters_to_vector(parameters):
 
 def vector_to_parameters(vec, parameters):
     """Sets the parameters' data to consecutive slices of `vec`."""
-    if not taken(vec):
+    if not is_tensor(vec):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     begin = 0
     for p in parameters:

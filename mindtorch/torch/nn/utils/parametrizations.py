@@ -1,6 +1,6 @@
 """Built-in parametrizations (https://pytorch.org/docs/stable/nn.html#parametrizations)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.utils import parametrize
@@ -105,7 +105,7 @@ class _Orthogonal(Module):
 
 def _tensor(module, name):
     value = getattr(module, name, None)
-    if not taken(value):
+    if not is_tensor(value):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     return value
 

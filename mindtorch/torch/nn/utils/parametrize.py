@@ -5,7 +5,7 @@ import copy
 from contextlib import contextmanager
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter, taken
+from mindtorch.core.tensor import Parameter, is_tensor
 from mindtorch.torch.nn.modules.container import ModuleDict, ModuleList
 
 __all__ = ["cached", "ParametrizationList", "register_parametrization", "is_parametrized", "remove_parametrizations",
@@ -29,7 +29,7 @@ def cached():
 
 
 def _register_parameter_or_buffer(module, name, x):
-    if taken(x, Parameter):
+    if is_tensor(x, Parameter):
         module.register_parameter(name, x)
     else:
         module.register_buffer(name, x)
@@ -42,7 +42,7 @@ def _maybe_set(dest, src):
 
 def _as_original(like, value):
     """Returns `value`, as a Parameter if `like` is one."""
-    if taken(like, Parameter) and not taken(value, Parameter):
+    if is_tensor(like, Parameter) and not is_tensor(value, Parameter):
         return Parameter(value, like.requires_grad)
     return value
 
@@ -68,10 +68,10 @@ class ParametrizationList(ModuleList):
                         new = module.right_inverse(new)
                     except NotImplementedError:
                         pass
-        if not taken(new) and not isinstance(new, collections.abc.Sequence):
+        if not is_tensor(new) and not isinstance(new, collections.abc.Sequence):
             raise ValueError("'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got "
                              f"{type(new).__name__}")
-        self.is_tensor = taken(new)
+        self.is_tensor = is_tensor(new)
         self.ntensors = 1 if self.is_tensor else len(new)
         if self.is_tensor:
             if dtype != new.dtype:
@@ -85,13 +85,13 @@ class ParametrizationList(ModuleList):
             _register_parameter_or_buffer(self, "original", original)
         else:
             for i, t in enumerate(new):
-                if not taken(t):
+                if not is_tensor(t):
                     raise ValueError("'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
                                      f"Got element {i} of the sequence with type {type(t).__name__}.")
                 _register_parameter_or_buffer(self, f"original{i}", _as_original(original, t))
         if not unsafe:
             made = self()
-            if not taken(made):
+            if not is_tensor(made):
                 raise ValueError(f"A parametrization must return a tensor. Got {type(made).__name__}.")
             if made.dtype != dtype:
                 raise ValueError("Registering a parametrization may not change the dtype of the tensor, unless "
@@ -111,7 +111,7 @@ class ParametrizationList(ModuleList):
                     raise RuntimeError(f"parametrization {type(module).__name__} does not implement right_inverse.")
                 value = module.right_inverse(value)
             if self.is_tensor:
-                if not taken(value):
+                if not is_tensor(value):
                     raise ValueError(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
                 if value.dtype != self.original.dtype:
                     raise ValueError("The tensor `right_inverse` returned has another dtype than the parametrized "
@@ -125,7 +125,7 @@ class ParametrizationList(ModuleList):
                                  f"{self.ntensors}. Got a sequence of length {len(value)}.")
             for i, t in enumerate(value):
                 original = getattr(self, f"original{i}")
-                if not taken(t):
+                if not is_tensor(t):
                     raise ValueError(f"`right_inverse` must return a sequence of tensors. Got element {i} of type "
                                      f"{type(t).__name__}")
                 if original.dtype != t.dtype:
@@ -190,7 +190,7 @@ def _append(module, name, parametrization, unsafe):
     if not unsafe:
         y = getattr(module, name)
         x = parametrization(y)
-        if not taken(x):
+        if not is_tensor(x):
             raise ValueError(f"A parametrization must return a tensor. Got {type(x).__name__}.")
         if x.dtype != y.dtype:
             raise ValueError("Registering a parametrization may not change the dtype of the tensor, unless the "
@@ -206,7 +206,7 @@ def _append(module, name, parametrization, unsafe):
             except NotImplementedError:
                 pass
             else:
-                if not taken(z):
+                if not is_tensor(z):
                     raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(z).__name__}")
                 if z.dtype != y.dtype:
                     raise ValueError("The tensor returned by parametrization.right_inverse must have the same dtype "

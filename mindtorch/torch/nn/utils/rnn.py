@@ -4,7 +4,7 @@ from collections import namedtuple
 from collections.abc import Iterable
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.nn.modules._to import parse_to
 
 #: Capture policy of this module's functions under torch.compile (see torch/_dynamo/_capture.py).
@@ -124,7 +124,7 @@ def invert_permutation(permutation):
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
     """Packs padded sequences of the given lengths; `input` is (T, N, *), or (N, T, *) if
     `batch_first`."""
-    if not taken(lengths):
+    if not is_tensor(lengths):
         lengths = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
     else:
         lengths = lengths.to("cpu", torch.int64)
@@ -193,7 +193,7 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
     """Pads sequences (L_i, *) and stacks them into (max L, N, *), or (N, max L, *) if
     `batch_first`."""
-    if taken(sequences):
+    if is_tensor(sequences):
         sequences = sequences.unbind(0)
     elif not isinstance(sequences, Iterable):
         raise RuntimeError("pad_sequence: Expected iterable for input sequences, but got arg of type: "
@@ -204,7 +204,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
     if padding_side not in ("left", "right"):
         raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     for i, s in enumerate(sequences):
-        if not taken(s):
+        if not is_tensor(s):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(s).__name__}")
         if s.dim() == 0:
             raise RuntimeError("pad_sequence: Expected sequences of at least one dimension, but got a 0-dimensional "

@@ -3,7 +3,7 @@
 import contextlib
 import warnings
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["functional_call"]
 
@@ -61,7 +61,7 @@ def _reparametrize_module(module, parameters_and_buffers, tie_weights=False, str
     swapped = []
     try:
         for name, value in parameters_and_buffers.items():
-            if not taken(value):
+            if not is_tensor(value):
                 raise TypeError(f"{value} is not an instance of torch.Tensor")
             place = _place(module, name)
             if place is None:

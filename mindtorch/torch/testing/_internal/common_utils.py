@@ -30,7 +30,7 @@ from mindtorch.core import device as _device
 from mindtorch.torch.testing import assert_close, make_tensor  # noqa: F401
 from mindtorch.torch.testing._comparison import default_tolerances
 from mindtorch.torch.testing._internal._parametrized import (_TestParametrizer, compose_parametrize_fns, decorateIf, dtype_name,  # noqa: F401
-                                                            instantiate_parametrized_tests, parametrize, subtest)
+                                                             instantiate_parametrized_tests, parametrize, subtest)
 
 
 def _there(*modules):

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from mindtorch.core import rng
-from mindtorch.core.tensor import taken
-from mindtorch.core.values import values as values_of
+from mindtorch.core.tensor import is_tensor
+from mindtorch.core.sync import to_host as values_of
 
 __all__ = [
     "BatchSampler",
@@ -122,15 +122,15 @@ class WeightedRandomSampler(Sampler[int]):
     """Sampler of `num_samples` indices by weight (the weights need not sum to one)."""
 
     def __init__(self, weights, num_samples, replacement=True, generator=None):
-        from mindtorch.core.tensor import wrap
+        from mindtorch.core.tensor import wrap_array
 
         _positive("num_samples", num_samples)
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
-        values = np.array(values_of(weights) if taken(weights) else weights, np.float64)
+        values = np.array(values_of(weights) if is_tensor(weights) else weights, np.float64)
         if values.ndim != 1:
             raise ValueError(f"weights should be a 1d sequence but given weights have shape {values.shape}")
-        self.weights = wrap(values)
+        self.weights = wrap_array(values)
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator

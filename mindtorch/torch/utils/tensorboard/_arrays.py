@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 #: images per row of a grid
 COLUMNS = 8
@@ -19,7 +19,7 @@ def make_np(x):
         return x
     if np.isscalar(x):
         return np.array([x])
-    if taken(x):
+    if is_tensor(x):
         x = x.detach().cpu()
         return (x.float() if x.dtype.itemsize == 2 and x.is_floating_point() and str(x.dtype).endswith("bfloat16") else x).numpy()
     raise NotImplementedError(f"Got {type(x)}, but numpy array or torch tensor are expected.")

@@ -11,7 +11,7 @@ from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, Summar
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.utils.tensorboard._arrays import bytes_of, grid, hwc, make_np
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def tensor_proto(tag, tensor):
     Raises ValueError for dtypes that TensorBoard does not support and for tags longer than its
     limit of 64 KB.
     """
-    bfloat16 = taken(tensor) and str(tensor.dtype).endswith("bfloat16")
+    bfloat16 = is_tensor(tensor) and str(tensor.dtype).endswith("bfloat16")
     a = make_np(tensor)
     if not bfloat16 and a.dtype.name not in _FIELDS:
         raise ValueError(f"{tag} has unsupported tensor dtype {getattr(tensor, 'dtype', a.dtype)}")
@@ -74,7 +74,7 @@ def tensor_proto(tag, tensor):
         values = flat.view(np.float32 if a.dtype.itemsize == 8 else np.float64).tolist()
     else:
         values = flat.tolist()
-    return _one(tag=tag, tensor=TensorProto(dtype=kind, tensor_shape=_shape(*(tensor.shape if taken(tensor) else a.shape)), **{field: values}),
+    return _one(tag=tag, tensor=TensorProto(dtype=kind, tensor_shape=_shape(*(tensor.shape if is_tensor(tensor) else a.shape)), **{field: values}),
                 metadata=_metadata("tensor"))
 
 
@@ -308,7 +308,7 @@ def hparams(hparam_dict=None, metric_dict=None, hparam_domain_discrete=None):
     for name, value in hparam_dict.items():
         if value is None:
             continue
-        if taken(value):
+        if is_tensor(value):
             value = make_np(value).reshape(-1)[0].item()
         if isinstance(value, (int, float)):  # also bool, as in PyTorch
             field, kind = "number_value", "DATA_TYPE_FLOAT64"

@@ -3,7 +3,7 @@ import enum
 from functools import partial
 
 from mindtorch.torch.distributed.algorithms.ddp_comm_hooks import (debugging_hooks, default_hooks,  # noqa: F401
-                                                                  post_localSGD_hook, powerSGD_hook)
+                                                                   post_localSGD_hook, powerSGD_hook)
 
 __all__ = ["DDPCommHookType", "register_ddp_comm_hook"]
 

@@ -1,5 +1,5 @@
 """Averaging of parameters over ranks."""
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 
@@ -30,7 +30,7 @@ def get_params_to_average(params):
     for p in params:
         if isinstance(p, dict):
             found += [q for q in p["params"] if q.grad is not None]
-        elif taken(p):
+        elif is_tensor(p):
             if p.grad is not None:
                 found.append(p)
         else:

@@ -3,8 +3,8 @@
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.tensor.parallel.api import parallelize_module
 from mindtorch.torch.distributed.tensor.parallel.style import (ColwiseParallel, ParallelStyle, PrepareModuleInput,
-                                                              PrepareModuleInputOutput, PrepareModuleOutput, RowwiseParallel,
-                                                              SequenceParallel)
+                                                               PrepareModuleInputOutput, PrepareModuleOutput, RowwiseParallel,
+                                                               SequenceParallel)
 
 __all__ = ["ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput",
            "RowwiseParallel", "SequenceParallel", "loss_parallel", "parallelize_module"]

@@ -1,6 +1,6 @@
 """How a submodule is split over a 1-D mesh, and the placements of its inputs and outputs."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.tensor._api import DTensor, distribute_module, distribute_tensor
 from mindtorch.torch.distributed.tensor.placement_types import Replicate, Shard
@@ -23,7 +23,7 @@ def _laid(value, mesh, layout, desired):
     placement `layout`."""
     if layout is None:
         return value
-    if not taken(value):
+    if not is_tensor(value):
         raise ValueError(f"a layout was given for a value of type {type(value).__name__}; expected a tensor")
     if not isinstance(value, DTensor):
         value = DTensor.from_local(value, mesh, (layout,))

@@ -1,7 +1,7 @@
 """torch.fx.passes.utils.matcher_utils: finds matches of a pattern in a graph."""
 import dataclasses
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.node import Node
 
@@ -82,7 +82,7 @@ class SubgraphMatcher:
         a, b = _attribute(pn), _attribute(gn)
         if isinstance(a, Node) or isinstance(b, Node):
             return pn.target == gn.target
-        return taken(b) if taken(a) else a is b or type(a) is type(b) and a == b
+        return is_tensor(b) if is_tensor(a) else a is b or type(a) is type(b) and a == b
 
     def _nodes_are_equal(self, pn, gn, node_name_match=""):
         if node_name_match and node_name_match in gn.name and pn.op not in ("placeholder", "output"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from mindtorch.core.device import cpu, get_default
 from mindtorch.core.dtypes import of_np
-from mindtorch.core.tensor import Tensor, wrap, taken
+from mindtorch.core.tensor import Tensor, wrap_array, is_tensor
 
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
 default_collate_err_msg_format = (
@@ -44,7 +44,7 @@ def _stack(arrays):
     else:
         for i, a in enumerate(arrays):
             out[i] = a
-    return wrap(out)
+    return wrap_array(out)
 
 
 def _as_tensor(a):
@@ -56,7 +56,7 @@ def _as_tensor(a):
             "currently "
             "supported. (You can probably work around this by making a copy of your array with array.copy().)"
         )
-    return wrap(a if a.flags.writeable and isinstance(a, np.ndarray) else np.array(a, dtype.np))
+    return wrap_array(a if a.flags.writeable and isinstance(a, np.ndarray) else np.array(a, dtype.np))
 
 
 def _placed(t):
@@ -86,11 +86,11 @@ def collate_tensor_fn(batch, *, collate_fn_map=None):
     """Stacks tensors of equal shape."""
     from mindtorch.core.grad_mode import mode
 
-    if any([t._h is not None for t in batch]):
+    if any([t._handle is not None for t in batch]):
         return _general_stack(batch)
-    arrays = [t._a for t in batch]
+    arrays = [t._array for t in batch]
     dtype = arrays[0].dtype
-    if any(a.dtype != dtype for a in arrays) or mode.on and _allocate is None and any(t._rg for t in batch):
+    if any(a.dtype != dtype for a in arrays) or mode.on and _allocate is None and any(t._requires_grad_ for t in batch):
         # This path promotes dtypes and records history for backward.
         return _general_stack(batch)
     _check_shapes(arrays)
@@ -118,7 +118,7 @@ def collate_numpy_scalar_fn(batch, *, collate_fn_map=None):
 
 def collate_float_fn(batch, *, collate_fn_map=None):
     """Converts Python floats to a 1-D float64 tensor."""
-    return _placed(wrap(np.array(batch, np.float64)))
+    return _placed(wrap_array(np.array(batch, np.float64)))
 
 
 def collate_int_fn(batch, *, collate_fn_map=None):
@@ -128,10 +128,10 @@ def collate_int_fn(batch, *, collate_fn_map=None):
     """
     kinds = set(map(type, batch))
     if kinds == {bool}:
-        return _placed(wrap(np.array(batch, np.bool_)))
+        return _placed(wrap_array(np.array(batch, np.bool_)))
     if kinds <= {int, bool}:
         try:
-            numbers = wrap(np.array(batch, np.int64))
+            numbers = wrap_array(np.array(batch, np.int64))
         except OverflowError:
             raise ValueError("Overflow when unpacking long long") from None
         return _placed(numbers)
@@ -224,7 +224,7 @@ def default_collate(batch):
 def default_convert(data):
     """Converts arrays and NumPy scalars in a sample to tensors; other values are unchanged (tuples
     become lists)."""
-    if taken(data):
+    if is_tensor(data):
         return data
     if isinstance(data, (np.ndarray, np.generic)):
         a = np.asarray(data)

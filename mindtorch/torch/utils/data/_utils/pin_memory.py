@@ -2,7 +2,7 @@
 import collections.abc
 import copy
 
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import is_tensor
 
 __all__ = ["pin_memory"]
 
@@ -10,7 +10,7 @@ __all__ = ["pin_memory"]
 def pin_memory(data, device=None):
     """Returns a batch with tensors and objects that have a pin_memory() method pinned; containers
     keep their types."""
-    if taken(data) or hasattr(data, "pin_memory"):
+    if is_tensor(data) or hasattr(data, "pin_memory"):
         return data.pin_memory()
     if isinstance(data, collections.abc.Mapping):
         pinned = {key: pin_memory(value, device) for key, value in data.items()}

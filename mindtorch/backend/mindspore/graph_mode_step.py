@@ -1,0 +1,130 @@
+"""Recorded training steps: the implementation of MindSpore's graph mode and `mindspore.jit` for
+torch-style code. `jit_fallback.py` decides which code that is.
+
+MindSpore's compiler reads source code and would interpret torch-style code differently. So the code
+runs as Python, and its device calls are recorded and compiled (`mindtorch/core/replay.py`). MindSpore
+code in between that needs values receives materialized ones.
+"""
+import contextlib
+import functools
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch.backend.mindspore.patches import put
+from mindtorch.backend.mindspore.private import native_recording
+from mindtorch.backend.mindspore.runtime import ms
+
+#: Set by `mindtorch/core/graph_mode.py`:
+#:
+#: - session(key): context manager for one run of the callable that `key` represents
+#: - possible(): True if there is a device that supports graphs
+#: - active(): True while a run is being recorded
+#: - suspended(reason): context manager for eager computation inside a run
+#: - settle(reason): flushes all deferred kernels
+#: - postpone(f, t): True if f(t) will be called when the run has ended
+session: Callable[[Any], Any] | None = None
+possible: Callable[[], bool] = bool  # returns False
+active: Callable[[], bool] = bool
+suspended: Callable[[str], Any] = contextlib.nullcontext
+settle: Callable[[str], Any] = id  # does nothing
+postpone: Callable[..., bool] = bool
+#: Set by `jit_fallback.py`: returns a name for the mindtorch code that an object refers to; returns
+#: True if values contain mindtorch tensors.
+seen_in: Callable[..., Any] = None              # type: ignore[assignment]
+facade_tensor: Callable[..., bool] = None       # type: ignore[assignment]
+
+class _Plainly(threading.local):
+    # number of active calls of `native_ops.py` in this thread: code under MindSpore's jit then runs
+    # as plain Python
+    n = 0
+
+
+plainly = _Plainly()
+
+
+class Key:
+    """A compiled callable: its name, and MindSpore's compilation level (jit_level)."""
+
+    __slots__ = ("title", "level", "trace")
+
+    def __init__(self, title, level="O0"):
+        self.title, self.level, self.trace = title, level, None
+
+
+_known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _refers(obj):
+    """True if a function, method or Cell refers to mindtorch, as far as that can be determined
+    without running it."""
+    if isinstance(obj, functools.partial):
+        return _refers(obj.func) or facade_tensor(obj.args) or facade_tensor(obj.keywords.values())
+    if isinstance(obj, types.MethodType):
+        return _refers(obj.__func__) or _refers(obj.__self__)
+    try:
+        found = _known.get(obj)
+        if found is None:
+            found = _known[obj] = seen_in(obj, set(), [] if isinstance(obj, ms.nn.Cell) else None) is not None
+    except TypeError:  # not weakly referenceable, or not hashable
+        found = seen_in(obj, set()) is not None
+    return found
+
+
+def uses_facade(fn, values=()):
+    """True if a function or Cell refers to mindtorch, or receives its tensors."""
+    return facade_tensor(values) or _refers(fn)
+
+
+# ------------------------------------------------------------------ Cells under set_grad()
+#
+# (Cell, arguments, result) of the Cells that ran in the current step and whose gradient may be
+# requested.
+_ran: list[Any] = []
+
+
+def result_of(cell, args):
+    """Returns, in a one-element list, the result of a Cell under set_grad() for exactly these
+    arguments in this step, and removes the entry. Returns None if the Cell has not run."""
+    for i, (c, given, out) in enumerate(_ran):
+        if c is cell and len(given) == len(args) and all(a is b for a, b in zip(given, args)):
+            del _ran[i]
+            return [out]
+    return None
+
+
+def forget():
+    """Clears the entries at the end of a step."""
+    _ran.clear()
+
+
+def records(cell, args):
+    """True if a Cell's call, whose gradient may be requested later, has to be recorded by
+    mindtorch's autograd."""
+    return active() and not native_recording() and uses_facade(cell, args)
+
+
+def ran(cell, args, out):
+    """Records the result of such a call."""
+    del _ran[:-7]
+    _ran.append((cell, args, out))
+    return out
+
+
+_complex_call = ms.nn.Cell._complex_call
+
+
+@functools.wraps(_complex_call)
+def _call_with_gradient(self, *args, **kwargs):
+    if not (self.requires_grad and not kwargs and records(self, args)):
+        return _complex_call(self, *args, **kwargs)
+    self.requires_grad = False
+    try:
+        return ran(self, args, self(*args))
+    finally:
+        self.requires_grad = True
+
+
+put("mindspore.nn.cell:Cell._complex_call", _call_with_gradient)
