@@ -98,15 +98,17 @@ def _zeros_of_region(g, region):
 
 
 #: Reads the values of a region.
-read_region: PrimitiveFunction = primitive("read_region", "a, *, base, region", lambda c, g: scatter_region(g, base=c.base, region=c.region), raw=True,
+read_region: PrimitiveFunction = primitive("read_region", "a, *, base, region", lambda ctx, grad: scatter_region(grad, base=ctx.base, region=ctx.region),
+                                           raw=True,
                                            node="AsStridedBackward0")
 #: Returns zeros like the base, with the values of a region added into them.
-scatter_region: PrimitiveFunction = primitive("scatter_region", "value, *, base, region", lambda c, g: read_region(g, base=c.base, region=c.region), raw=True,
+scatter_region: PrimitiveFunction = primitive("scatter_region", "value, *, base, region", lambda ctx, grad: read_region(grad, base=ctx.base, region=ctx.region),
+                                              raw=True,
                                               node="AsStridedScatterBackward0", layout=like)
 #: Returns a copy of the base with a region replaced.
 copy_slices: PrimitiveFunction = primitive("copy_slices", "a, value, *, base, region",
-                                           lambda c, g: copy_slices(g, _zeros_of_region(g, c.region), base=c.base, region=c.region),
-                                           lambda c, g: read_region(g, base=c.base, region=c.region), raw=True, node="CopySlices")
+                                           lambda ctx, grad: copy_slices(grad, _zeros_of_region(grad, ctx.region), base=ctx.base, region=ctx.region),
+                                           lambda ctx, grad: read_region(grad, base=ctx.base, region=ctx.region), raw=True, node="CopySlices")
 copy_slices.prim.node_class.__name__ = "CopySlices"
 
 
@@ -772,7 +774,7 @@ def _constant_node(x):
     return n
 
 
-_identity = primitive("copies", "a", lambda c, g: g, raw=True, node="CopyBackwards", layout=like)
+_identity = primitive("copies", "a", lambda ctx, grad: grad, raw=True, node="CopyBackwards", layout=like)
 
 
 def _reading(v, base, edge, place=None):

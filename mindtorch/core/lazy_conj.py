@@ -74,8 +74,8 @@ conj_neg_bits.again, conj_neg_bits.become = _again, _become
 
 conj_view: Callable[[Any], Any]
 neg_view: Callable[[Any], Any]
-_conj = primitive("conj_view", "a", lambda c, g: conj_view(g), view=True, node="ConjBackward0")
-_neg = primitive("neg_view", "a", lambda c, g: neg_view(g), view=True, node="NegViewBackward0")
+_conj = primitive("conj_view", "a", lambda ctx, grad: conj_view(grad), view=True, node="ConjBackward0")
+_neg = primitive("neg_view", "a", lambda ctx, grad: neg_view(grad), view=True, node="NegViewBackward0")
 
 
 def _start():

@@ -28,53 +28,53 @@ _LINEAR = """
 _BILINEAR = "mm bmm linear matmul_rows fold mv vm dot outer einsum convolution convolution_transposed convolution_weight"
 
 
-def _bilinear(c, tans):
-    f, kw = c._prim.function, {k: c._attrs[k] for k in c._prim.attrs}
-    names = c._prim.inputs
-    a, b = (getattr(c, n) for n in names[:2])
-    bias = () if len(names) < 3 else (tans.get(2),)
+def _bilinear(ctx, tangents):
+    f, kw = ctx._prim.function, {k: ctx._attrs[k] for k in ctx._prim.attrs}
+    names = ctx._prim.inputs
+    a, b = (getattr(ctx, n) for n in names[:2])
+    bias = () if len(names) < 3 else (tangents.get(2),)
     parts = []
-    if 0 in tans:
-        parts.append(f(tans[0], b, *bias, **kw))
+    if 0 in tangents:
+        parts.append(f(tangents[0], b, *bias, **kw))
         bias = bias and (None,)
-    if 1 in tans:
-        parts.append(f(a, tans[1], *bias, **kw))
+    if 1 in tangents:
+        parts.append(f(a, tangents[1], *bias, **kw))
     if not parts:
-        return forward_ad.derived(c._prim, [getattr(c, n) for n in names], kw, c.out, tans)
+        return forward_ad.derived(ctx._prim, [getattr(ctx, n) for n in names], kw, ctx.out, tangents)
     return parts[0] if len(parts) == 1 else parts[0].add(parts[1])
 
 
 # ------------------------------------------------------------------ special rules
-def _cholesky(c, tans):
+def _cholesky(ctx, tangents):
     """Returns L S, where S is L^-1 dA L^-H with a halved diagonal and without its upper triangle.
     (The derived rule gives the same for Hermitian dA.)"""
-    f = c.out.mH if c.upper else c.out
-    s = solve_triangular(f, tans[0], upper=False)
+    f = ctx.out.mH if ctx.upper else ctx.out
+    s = solve_triangular(f, tangents[0], upper=False)
     s = solve_triangular(f.mH, s, upper=True, left=False).tril()
     t = f @ (s - (s.diagonal(dim1=-2, dim2=-1) * 0.5).diag_embed())
-    return t.mH if c.upper else t
+    return t.mH if ctx.upper else t
 
 
-def _eigh(c, tans):
+def _eigh(ctx, tangents):
     """Returns the diagonal of P = V^H dA V, and V times the off-diagonal part of P divided by E,
     with E_ij = l_j - l_i."""
-    values, v = c.out0, c.out1
-    p = v.mH @ (tans[0] @ v)
+    values, v = ctx.out0, ctx.out1
+    p = v.mH @ (tangents[0] @ v)
     on = p.diagonal(dim1=-2, dim2=-1)
     gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
     gaps = gaps + ones_like(values).diag_embed()
     return on.real.clone() if on.is_complex() else on.clone(), v @ ((p - on.diag_embed()) / gaps)
 
 
-def _vector_norm(c, tans):
+def _vector_norm(ctx, tangents):
     """Tangent of a norm; 0 where the norm is 0 and has no derivative."""
-    a, y, p = c.a, c.out, c.p
+    a, y, p = ctx.a, ctx.out, ctx.p
     if p == 2:
-        t = tans[0]
+        t = tangents[0]
         t = (a.conj() * t).real if a.is_complex() else a * t
-        t = t.sum(c.axes, c.keepdim, dtype=y.dtype) if c.axes is not None else t.sum(dtype=y.dtype).reshape(y.shape)
+        t = t.sum(ctx.axes, ctx.keepdim, dtype=y.dtype) if ctx.axes is not None else t.sum(dtype=y.dtype).reshape(y.shape)
         return where(y == 0, 0.0, t / y).to(y.dtype)
-    t, = forward_ad.derived(c._prim, [a], c._attrs, y, tans)
+    t, = forward_ad.derived(ctx._prim, [a], ctx._attrs, y, tangents)
     return t if p in (0, 1, float("inf"), -float("inf")) else where(y == 0, 0.0, t).to(y.dtype)
 
 

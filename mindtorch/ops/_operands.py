@@ -54,7 +54,7 @@ def tensors(name, *args):
 
 def no_derivative(name):
     """Returns the gradient rule of an op that PyTorch does not differentiate either."""
-    def rule(c, g):
+    def rule(ctx, grad):
         raise RuntimeError(f"derivative for aten::{name} is not implemented")
     return rule
 
@@ -62,7 +62,7 @@ def no_derivative(name):
 def unwritten_derivative(name):
     """Returns the gradient rule of an op whose derivative PyTorch declares as not implemented. It
     raises NotImplementedError, other ops without a derivative RuntimeError."""
-    def rule(c, g):
+    def rule(ctx, grad):
         raise NotImplementedError(f"the derivative for '{name}' is not implemented.")
     return rule
 

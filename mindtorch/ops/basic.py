@@ -7,7 +7,7 @@ from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor, is_tensor
 
 
-_cast = primitive("to_copy", "a, *, dtype", lambda c, g: _cast_back(g, c.dtypes[0]), raw=True, layout=like)
+_cast = primitive("to_copy", "a, *, dtype", lambda ctx, grad: _cast_back(grad, ctx.dtypes[0]), raw=True, layout=like)
 
 
 def _cast_back(g, dtype):
@@ -30,7 +30,7 @@ type_promotion._cast = autocast._cast = cast
 
 
 #: copies to another device
-_moved = primitive("to_device", "a, *, source, target", lambda c, g: move(g, c.source), raw=True, node="ToCopyBackward0")
+_moved = primitive("to_device", "a, *, source, target", lambda ctx, grad: move(grad, ctx.source), raw=True, node="ToCopyBackward0")
 
 
 def move(x, dev):
@@ -40,10 +40,10 @@ def move(x, dev):
 
 
 # ------------------------------------------------------------------ shape of gradients
-sum_to = primitive("sum_to_size", "a, *, size", lambda c, g: broadcast(g, shape=c.shapes[0]), layout=as_computed)
-broadcast = primitive("broadcast", "a, *, shape", lambda c, g: sum_to(g, size=c.shapes[0]), raw=True, node="ExpandBackward0")
+sum_to = primitive("sum_to_size", "a, *, size", lambda ctx, grad: broadcast(grad, shape=ctx.shapes[0]), layout=as_computed)
+broadcast = primitive("broadcast", "a, *, shape", lambda ctx, grad: sum_to(grad, size=ctx.shapes[0]), raw=True, node="ExpandBackward0")
 
-clone = primitive("clone", "a", lambda c, g: g, raw=True, layout=like)
+clone = primitive("clone", "a", lambda ctx, grad: grad, raw=True, layout=like)
 
 # ------------------------------------------------------------------ tensors of one value
 #
@@ -60,17 +60,17 @@ inplace.new_full = new_full
 
 
 # ------------------------------------------------------------------ arithmetic of gradient rules
-add_ = primitive("add", "a, b", lambda c, g: g, lambda c, g: g)
-sub_ = primitive("sub", "a, b", lambda c, g: g, lambda c, g: neg_(g))
-neg_ = primitive("neg", "a", lambda c, g: neg_(g))
-mul_ = primitive("mul", "a, b", lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
-_conj = primitive("conj", "a", lambda c, g: _conj(g))
+add_ = primitive("add", "a, b", lambda ctx, grad: grad, lambda ctx, grad: grad)
+sub_ = primitive("sub", "a, b", lambda ctx, grad: grad, lambda ctx, grad: neg_(grad))
+neg_ = primitive("neg", "a", lambda ctx, grad: neg_(grad))
+mul_ = primitive("mul", "a, b", lambda ctx, grad: mul_(grad, conj(ctx.b)), lambda ctx, grad: mul_(grad, conj(ctx.a)))
+_conj = primitive("conj", "a", lambda ctx, grad: _conj(grad))
 
 # ------------------------------------------------------------------ bool masks of gradient rules
 eq_, ne_, lt_, le_, gt_, ge_ = [primitive(n, "a, b") for n in ("eq", "ne", "lt", "le", "gt", "ge")]
 and_, or_, not_ = primitive("logical_and", "a, b"), primitive("logical_or", "a, b"), primitive("logical_not", "a")
 #: keep(g, mask): g where the bool tensor `mask` is True, else 0 (also where g is NaN or inf).
-mask_grad = primitive("mask_grad", "g, mask", lambda c, g: mask_grad(g, c.mask), None, raw=True, layout=pointwise, node="MaskedFillBackward0")
+mask_grad = primitive("mask_grad", "g, mask", lambda ctx, grad: mask_grad(grad, ctx.mask), None, raw=True, layout=pointwise, node="MaskedFillBackward0")
 
 
 def conj(x):

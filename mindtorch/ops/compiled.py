@@ -22,21 +22,21 @@ _either = any_suggests(0, 1)
 
 
 # ------------------------------------------------------------------ convolution
-def _conv_rule(c, g):
-    kw = {"stride": c.stride, "padding": c.padding, "dilation": c.dilation, "groups": 1}
-    needs, fast = c.needs, c.fast
+def _conv_rule(ctx, grad):
+    kw = {"stride": ctx.stride, "padding": ctx.padding, "dilation": ctx.dilation, "groups": 1}
+    needs, fast = ctx.needs, ctx.fast
     gx = gw = gb = None
     if mode.on or not fast[1]:
-        gx = conv_transposed_(g, c.w, None, size=c.shapes[0][2:], **kw) if needs[0] else None
+        gx = conv_transposed_(grad, ctx.w, None, size=ctx.shapes[0][2:], **kw) if needs[0] else None
     elif needs[0]:
-        gx = _conv_input(g, c.w, size=c.shapes[0][2:], stride=c.stride, padding=c.padding, dilation=c.dilation)
+        gx = _conv_input(grad, ctx.w, size=ctx.shapes[0][2:], stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation)
     if mode.on or not fast[2]:
-        gw = conv_weight_(g, c.x, kernel=c.shapes[1][2:], **kw) if needs[1] else None
-        gb = channel_sum_(g) if needs[2] else None
+        gw = conv_weight_(grad, ctx.x, kernel=ctx.shapes[1][2:], **kw) if needs[1] else None
+        gb = channel_sum_(grad) if needs[2] else None
     elif needs[1]:
-        gw, gb = _conv_weight(g, c.x, kernel=c.shapes[1][2:], stride=c.stride, padding=c.padding, dilation=c.dilation, bias=needs[2])
+        gw, gb = _conv_weight(grad, ctx.x, kernel=ctx.shapes[1][2:], stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation, bias=needs[2])
     elif needs[2]:
-        gb = channel_sum_(g)
+        gb = channel_sum_(grad)
     return gx, gw, gb
 
 
@@ -60,19 +60,19 @@ def conv2d(stride, pads, dilation, out, fast):
     return conv2d
 
 
-def _transposed_rule(c, g):
-    kw = {"stride": c.stride, "padding": c.padding, "dilation": c.dilation, "groups": 1}
-    needs, fast = c.needs, c.fast
+def _transposed_rule(ctx, grad):
+    kw = {"stride": ctx.stride, "padding": ctx.padding, "dilation": ctx.dilation, "groups": 1}
+    needs, fast = ctx.needs, ctx.fast
     gx = gw = None
     if mode.on or not fast[1]:
-        gx = conv_(g, c.w, None, out=c.shapes[0][2:], **kw) if needs[0] else None
+        gx = conv_(grad, ctx.w, None, out=ctx.shapes[0][2:], **kw) if needs[0] else None
     elif needs[0]:
-        gx = _conv(g, c.w, None, stride=c.stride, padding=c.padding, dilation=c.dilation, out=c.shapes[0][2:], fast=(True, True, True))
+        gx = _conv(grad, ctx.w, None, stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation, out=ctx.shapes[0][2:], fast=(True, True, True))
     if mode.on or not fast[2]:
-        gw = conv_weight_(c.x, g, kernel=c.shapes[1][2:], **kw) if needs[1] else None
+        gw = conv_weight_(ctx.x, grad, kernel=ctx.shapes[1][2:], **kw) if needs[1] else None
     elif needs[1]:
-        gw = _conv_weight(c.x, g, kernel=c.shapes[1][2:], stride=c.stride, padding=c.padding, dilation=c.dilation, bias=False)[0]
-    return gx, gw, channel_sum_(g) if needs[2] else None
+        gw = _conv_weight(ctx.x, grad, kernel=ctx.shapes[1][2:], stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation, bias=False)[0]
+    return gx, gw, channel_sum_(grad) if needs[2] else None
 
 
 _transposed = primitive("compiled_convolution_transposed", "x, w, b=None, *, size, stride, padding, dilation, fast", _transposed_rule,
@@ -95,17 +95,17 @@ def conv_transpose2d(stride, pads, dilation, size, fast):
 
 
 # ------------------------------------------------------------------ batch norm
-def _bn_rule(c, g):
+def _bn_rule(ctx, grad):
     if mode.on:
-        act, slope, eps = c.act, c.slope, c.eps
+        act, slope, eps = ctx.act, ctx.slope, ctx.eps
 
         def compose(x, w, b, res):
             y = _compose_bn(x, w, b, eps)
             y = y if res is None else y + res
             return y if not act else y.relu() if act == 1 else _leaky(y, slope)
-        return composite_backward(compose, (c.x, c.w, c.b, c.res), g) + (None, None)
-    gx, gw, gb, gres = _bn_backward(g, c.x, c.out if c.act else None, c.w, c.out1, c.out2, act=c.act, slope=c.slope, needs=c.needs)
-    return gx, gw, gb, gres if c.act else g, None, None
+        return composite_backward(compose, (ctx.x, ctx.w, ctx.b, ctx.res), grad) + (None, None)
+    gx, gw, gb, gres = _bn_backward(grad, ctx.x, ctx.out if ctx.act else None, ctx.w, ctx.out1, ctx.out2, act=ctx.act, slope=ctx.slope, needs=ctx.needs)
+    return gx, gw, gb, gres if ctx.act else grad, None, None
 
 
 def _leaky(y, slope):
@@ -132,11 +132,11 @@ def batch_norm(momentum, eps, act, slope):
 
 
 # ------------------------------------------------------------------ max pooling
-def _pool_rule(c, g):
+def _pool_rule(ctx, grad):
     if mode.on:
-        kernel, stride, padding, relu = c.kernel, c.stride, c.padding, c.relu
-        return composite_backward(lambda x: max_pool2d(x.relu() if relu else x, kernel, stride, padding), (c.x,), g)[0]
-    return _pool_backward(g, c.out1, shape=c.shapes[0])
+        kernel, stride, padding, relu = ctx.kernel, ctx.stride, ctx.padding, ctx.relu
+        return composite_backward(lambda x: max_pool2d(x.relu() if relu else x, kernel, stride, padding), (ctx.x,), grad)[0]
+    return _pool_backward(grad, ctx.out1, shape=ctx.shapes[0])
 
 
 _pool_backward = primitive("compiled_max_pool2d_backward", "g, where, *, shape")
@@ -159,10 +159,10 @@ def max_pool(kernel, stride, padding, size, relu):
 
 
 # ------------------------------------------------------------------ linear
-def _linear_rule(c, g):
+def _linear_rule(ctx, grad):
     if mode.on:
-        return composite_backward(lambda x, w, b: linear(x, w, b).relu() if c.relu else linear(x, w, b), (c.x, c.w, c.b), g)
-    return _linear_backward(g, c.x, c.w, c.out if c.relu else None, needs=c.needs)
+        return composite_backward(lambda x, w, b: linear(x, w, b).relu() if ctx.relu else linear(x, w, b), (ctx.x, ctx.w, ctx.b), grad)
+    return _linear_backward(grad, ctx.x, ctx.w, ctx.out if ctx.relu else None, needs=ctx.needs)
 
 
 _linear_backward = primitive("compiled_linear_backward", "g, x, w, y=None, *, needs")
@@ -180,12 +180,12 @@ def linear_layer(relu):
 
 
 # ------------------------------------------------------------------ LSTM
-def _lstm_rule(c, g):
+def _lstm_rule(ctx, grad):
     if mode.on:
-        return composite_backward(lambda *a: _compose_lstm(*a, None, c.sizes, c.reverse),
-                                  (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g) + (None,)
-    return _lstm_backward(g[0], g[1], g[2], c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.out3, c.out4, c.out5, c.out6, steps=len(c.sizes),
-                          reverse=c.reverse, needs=c.needs) + (None,)
+        return composite_backward(lambda *a: _compose_lstm(*a, None, ctx.sizes, ctx.reverse),
+                                  (ctx.x, ctx.h0, ctx.c0, ctx.w_ih, ctx.w_hh, ctx.b_ih, ctx.b_hh), grad) + (None,)
+    return _lstm_backward(grad[0], grad[1], grad[2], ctx.x, ctx.h0, ctx.c0, ctx.w_ih, ctx.w_hh, ctx.out3, ctx.out4, ctx.out5, ctx.out6, steps=len(ctx.sizes),
+                          reverse=ctx.reverse, needs=ctx.needs) + (None,)
 
 
 _lstm_backward = primitive("compiled_lstm_backward", "gy, gh, gc, x, h0, c0, w_ih, w_hh, y, gates, c, tc, *, steps, reverse, needs")

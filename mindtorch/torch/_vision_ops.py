@@ -67,12 +67,12 @@ def _check_rois(input, rois):
                            f"but type {input.dtype} does not equal {rois.dtype}")
 
 
-def _spread(c, g):
-    return _bins_backward(g, c.rois, kind=c.kind, scale=c.scale, size=c.size, samples=c.samples, shape=c.shapes[0])
+def _spread(ctx, grad):
+    return _bins_backward(grad, ctx.rois, kind=ctx.kind, scale=ctx.scale, size=ctx.size, samples=ctx.samples, shape=ctx.shapes[0])
 
 
-def _gathered(c, g):
-    return _bins(g, c.rois, kind=c.kind, scale=c.scale, size=c.size, samples=c.samples)
+def _gathered(ctx, grad):
+    return _bins(grad, ctx.rois, kind=ctx.kind, scale=ctx.scale, size=ctx.size, samples=ctx.samples)
 
 
 #: Mean over the bins of regions (`backend/cpu/vision.py`) and its gradient for the image. Both are
@@ -199,15 +199,15 @@ def _ps_roi_pool_backward(grad, rois, channel_mapping, spatial_scale, pooled_hei
 
 
 # ------------------------------------------------------------------ deformable convolution
-def _columns_rule(c, g):
+def _columns_rule(ctx, grad):
     if grad_mode.on:
         # For a differentiable gradient (create_graph) use differentiable ops. They run on aliases,
         # because the operands may depend on each other.
-        given = [None if t is None else t.view_as(t) for t in (c.image, c.offset, c.mask)]
-        found = iter(torch.autograd.grad(_compose_columns(*given, c.groups, c.geometry), [t for t in given if t is not None and t.requires_grad], g,
+        given = [None if t is None else t.view_as(t) for t in (ctx.image, ctx.offset, ctx.mask)]
+        found = iter(torch.autograd.grad(_compose_columns(*given, ctx.groups, ctx.geometry), [t for t in given if t is not None and t.requires_grad], grad,
                                          create_graph=True))
         return tuple([next(found) if t is not None and t.requires_grad else None for t in given])
-    return _columns_backward(g, c.image, c.offset, c.mask, groups=c.groups, geometry=c.geometry)
+    return _columns_backward(grad, ctx.image, ctx.offset, ctx.mask, groups=ctx.groups, geometry=ctx.geometry)
 
 
 #: Deformable im2col: the values read by the displaced taps, [N, oh, ow, taps, C]. `geometry`:

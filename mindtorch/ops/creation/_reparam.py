@@ -20,8 +20,8 @@ def _dirichlet_rule(g, a, x):
     return mul_(wide, sub_(g, mul_(x, g).sum(-1, True)))
 
 
-_gamma = primitive("standard_gamma", "a, *, generator", lambda c, g: mul_(g, _gamma_grad(c.a, c.out)))
-_dirichlet = primitive("dirichlet", "a, *, generator", lambda c, g: _dirichlet_rule(g, c.a, c.out))
+_gamma = primitive("standard_gamma", "a, *, generator", lambda ctx, grad: mul_(grad, _gamma_grad(ctx.a, ctx.out)))
+_dirichlet = primitive("dirichlet", "a, *, generator", lambda ctx, grad: _dirichlet_rule(grad, ctx.a, ctx.out))
 
 
 def _concentration(name, x):

@@ -557,7 +557,7 @@ def _part(name):
 
 
 _real, _imag = _part("real"), _part("imag")
-complex_ = primitive("complex", "re, im", lambda c, g: _real(g), lambda c, g: _imag(g), raw=True, layout=pointwise)
+complex_ = primitive("complex", "re, im", lambda ctx, grad: _real(grad), lambda ctx, grad: _imag(grad), raw=True, layout=pointwise)
 
 
 def _times_conj(g, z):
@@ -565,8 +565,8 @@ def _times_conj(g, z):
     return _real(mul_(g, conj(z)))
 
 
-polar_ = primitive("polar", "abs, angle", lambda c, g: _times_conj(g, c.out.sgn()),
-                   lambda c, g: _times_conj(g, mul_(c.out, ScalarOperand(1j, c.out._np_dtype))), raw=True, layout=pointwise)
+polar_ = primitive("polar", "abs, angle", lambda ctx, grad: _times_conj(grad, ctx.out.sgn()),
+                   lambda ctx, grad: _times_conj(grad, mul_(ctx.out, ScalarOperand(1j, ctx.out._np_dtype))), raw=True, layout=pointwise)
 
 
 def _parts(name, a, b):

@@ -27,7 +27,7 @@ _randperm = primitive("randperm", "*, n, np_dtype, generator, device", raw=True)
 
 def _nought(i):
     """Returns the gradient rule of random numbers with respect to operand `i`: zeros."""
-    return lambda c, g: new_full(g, size=c.shapes[i], value=0, np_dtype=g._np_dtype)
+    return lambda ctx, grad: new_full(grad, size=ctx.shapes[i], value=0, np_dtype=grad._np_dtype)
 
 
 _normal_by = primitive("normal_by", "mean=None, std=None, *, at, spread, generator", _nought(0), _nought(1), raw=True, node="NormalBackward0")

@@ -23,17 +23,17 @@ def _gauss(a):
     return exp_(neg_(mul_(a, a)))
 
 
-erf_ = primitive("erf", "a", lambda c, g: mul_(g, mul_(_gauss(c.a), scalar(_ERF, c.a))))
-erfc_ = primitive("erfc", "a", lambda c, g: mul_(g, mul_(_gauss(c.a), scalar(-_ERF, c.a))))
-erfinv_ = primitive("erfinv", "a", lambda c, g: mul_(g, mul_(exp_(mul_(c.out, c.out)), scalar(1 / _ERF, c.out))))
+erf_ = primitive("erf", "a", lambda ctx, grad: mul_(grad, mul_(_gauss(ctx.a), scalar(_ERF, ctx.a))))
+erfc_ = primitive("erfc", "a", lambda ctx, grad: mul_(grad, mul_(_gauss(ctx.a), scalar(-_ERF, ctx.a))))
+erfinv_ = primitive("erfinv", "a", lambda ctx, grad: mul_(grad, mul_(exp_(mul_(ctx.out, ctx.out)), scalar(1 / _ERF, ctx.out))))
 erf = _floating("erf", erf_, "Error function.", "special.erf", complex=False)
 erfc = _floating("erfc", erfc_, "1 - erf(input), accurate in the tail.", "special.erfc", complex=False)
 erfinv = _floating("erfinv", erfinv_, "Inverse of the error function.", "special.erfinv", complex=False)
 
 
-lgamma_ = primitive("lgamma", "a", lambda c, g: mul_(g, digamma_(c.a)))
-digamma_ = primitive("digamma", "a", lambda c, g: mul_(g, polygamma_(c.a, n=1)))
-polygamma_ = primitive("polygamma", "a, *, n", lambda c, g: mul_(g, polygamma_(c.a, n=c.n + 1)))
+lgamma_ = primitive("lgamma", "a", lambda ctx, grad: mul_(grad, digamma_(ctx.a)))
+digamma_ = primitive("digamma", "a", lambda ctx, grad: mul_(grad, polygamma_(ctx.a, n=1)))
+polygamma_ = primitive("polygamma", "a, *, n", lambda ctx, grad: mul_(grad, polygamma_(ctx.a, n=ctx.n + 1)))
 lgamma = _floating("lgamma", lgamma_, "Logarithm of the absolute value of the gamma function.", "special.gammaln",
                    complex=False)
 digamma = _floating("digamma", digamma_, "Derivative of lgamma.", "special.digamma special.psi", complex=False)
@@ -78,7 +78,7 @@ def _mvdigamma(a, p):
     return r
 
 
-mvlgamma_ = primitive("mvlgamma", "a, *, p", lambda c, g: mul_(g, _mvdigamma(c.a, c.p)))
+mvlgamma_ = primitive("mvlgamma", "a, *, p", lambda ctx, grad: mul_(grad, _mvdigamma(ctx.a, ctx.p)))
 
 
 @register_op(inplace=True, out=True, aliases="special.multigammaln")
@@ -92,14 +92,15 @@ def mvlgamma(input, p):
     return mvlgamma_(promote_int_to_float(input), p=p)
 
 
-i0_ = primitive("i0", "a", lambda c, g: mul_(g, i1_(c.a)))
-i1_ = primitive("i1", "a", lambda c, g: mul_(g, bessel_backward(i0_(c.a), c.out, c.a)), node="SpecialI1Backward0")
+i0_ = primitive("i0", "a", lambda ctx, grad: mul_(grad, i1_(ctx.a)))
+i1_ = primitive("i1", "a", lambda ctx, grad: mul_(grad, bessel_backward(i0_(ctx.a), ctx.out, ctx.a)), node="SpecialI1Backward0")
 _away = primitive("away_from_zero", "a, *, eps")
-_over_away = primitive("over_away_from_zero", "a, b, *, eps", lambda c, g: _over_away(g, c.b, eps=c.eps),
-                       lambda c, g: mask_grad(neg_(mul_(g, _over_twice(c.a, c.b, c.eps))), _away(c.b, eps=c.eps)), node="DivBackward0")
-_bessel_backward = primitive("bessel_backward", "s, y, a, *, eps", lambda c, g: mask_grad(g, _away(c.a, eps=c.eps)),
-                             lambda c, g: neg_(_over_away(mask_grad(g, _away(c.a, eps=c.eps)), c.a, eps=c.eps)),
-                             lambda c, g: mask_grad(mul_(g, _over_twice(c.y, c.a, c.eps)), _away(c.a, eps=c.eps)), raw=True, node="SubBackward0")
+_over_away = primitive("over_away_from_zero", "a, b, *, eps", lambda ctx, grad: _over_away(grad, ctx.b, eps=ctx.eps),
+                       lambda ctx, grad: mask_grad(neg_(mul_(grad, _over_twice(ctx.a, ctx.b, ctx.eps))), _away(ctx.b, eps=ctx.eps)), node="DivBackward0")
+_bessel_backward = primitive("bessel_backward", "s, y, a, *, eps", lambda ctx, grad: mask_grad(grad, _away(ctx.a, eps=ctx.eps)),
+                             lambda ctx, grad: neg_(_over_away(mask_grad(grad, _away(ctx.a, eps=ctx.eps)), ctx.a, eps=ctx.eps)),
+                             lambda ctx, grad: mask_grad(mul_(grad, _over_twice(ctx.y, ctx.a, ctx.eps)), _away(ctx.a, eps=ctx.eps)), raw=True,
+                             node="SubBackward0")
 _EPS = {d: finfo(of_np(F32 if d == BF16 else d)).eps for d in (F16, BF16, F32, F64)}
 
 
@@ -116,8 +117,8 @@ def bessel_backward(s, y, a):
 i0 = _floating("i0", i0_, "Modified Bessel function of the first kind, order 0.", "special.i0", complex=False)
 
 
-logit_grad = primitive("logit_backward", "g, a, *, eps", lambda c, g: logit_grad(g, c.a, eps=c.eps),
-                       lambda c, g: mul_(mul_(g, c.g), _logit_second(c.a, c.eps)))
+logit_grad = primitive("logit_backward", "g, a, *, eps", lambda ctx, grad: logit_grad(grad, ctx.a, eps=ctx.eps),
+                       lambda ctx, grad: mul_(mul_(grad, ctx.g), _logit_second(ctx.a, ctx.eps)))
 
 
 def _logit_second(a, eps):
@@ -128,7 +129,7 @@ def _logit_second(a, eps):
     return d if eps is None else mask_grad(d, within_(a, low=eps, high=1 - eps))
 
 
-logit_ = primitive("logit", "a, *, eps", lambda c, g: logit_grad(g, c.a, eps=c.eps))
+logit_ = primitive("logit", "a, *, eps", lambda ctx, grad: logit_grad(grad, ctx.a, eps=ctx.eps))
 
 
 @register_op(inplace=True, out=True, aliases="special.logit")
@@ -141,10 +142,10 @@ def logit(input, eps=None):
 
 
 _sinc_curvature = primitive("sinc_second", "a")
-_sinc_derivative = primitive("sinc_backward", "a", lambda c, g: mul_(g, conj(_sinc_curvature(c.a))))
+_sinc_derivative = primitive("sinc_backward", "a", lambda ctx, grad: mul_(grad, conj(_sinc_curvature(ctx.a))))
 #: mask for the gradient of sinc: False where the square of the argument is 0
 _sinc_is_differentiable = primitive("sinc_is_differentiable", "a", raw=True)
-sinc_ = primitive("sinc", "a", lambda c, g: mask_grad(mul_(g, conj(_sinc_derivative(c.a))), _sinc_is_differentiable(c.a)))
+sinc_ = primitive("sinc", "a", lambda ctx, grad: mask_grad(mul_(grad, conj(_sinc_derivative(ctx.a))), _sinc_is_differentiable(ctx.a)))
 sinc = _floating("sinc", sinc_, "sin(pi input) / (pi input), 1 at zero.", "special.sinc")
 
 
@@ -154,9 +155,9 @@ def _gamma_density(a, x):
     return exp_(sub_(sub_(mul_(sub_(a, scalar(1, a)), _log(x)), x), lgamma_(a)))
 
 
-igamma_ = primitive("igamma", "a, x", unwritten_derivative("igamma: input"), lambda c, g: mul_(g, _gamma_density(c.a, c.x)))
+igamma_ = primitive("igamma", "a, x", unwritten_derivative("igamma: input"), lambda ctx, grad: mul_(grad, _gamma_density(ctx.a, ctx.x)))
 igammac_ = primitive("igammac", "a, x", unwritten_derivative("igammac: input"),
-                     lambda c, g: neg_(mul_(g, _gamma_density(c.a, c.x))))
+                     lambda ctx, grad: neg_(mul_(grad, _gamma_density(ctx.a, ctx.x))))
 
 
 def _gamma_pair(name, input, other):

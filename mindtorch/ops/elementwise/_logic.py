@@ -178,7 +178,8 @@ lcm = _divisors("lcm")
 
 
 # ------------------------------------------------------------------ where
-where_ = primitive("where", "condition, a, b", None, lambda c, g: mask_grad(g, c.condition), lambda c, g: mask_grad(g, not_(c.condition)), raw=True)
+where_ = primitive("where", "condition, a, b", None, lambda ctx, grad: mask_grad(grad, ctx.condition), lambda ctx, grad: mask_grad(grad, not_(ctx.condition)),
+                   raw=True)
 
 
 @register_op(out=True, method=False, sharding="elementwise", capture="sizes if alone")

@@ -15,12 +15,13 @@ from mindtorch.ops.elementwise.binary import div_
 
 # ------------------------------------------------------------------ clamp
 within_ = primitive("within_numbers", "a, *, low, high", raw=True)
-clamp_numbers = primitive("clamp_numbers", "a, *, low, high", lambda c, g: mask_grad(g, within_(c.a, low=c.low, high=c.high)), node="ClampBackward1")
+clamp_numbers = primitive("clamp_numbers", "a, *, low, high", lambda ctx, grad: mask_grad(grad, within_(ctx.a, low=ctx.low, high=ctx.high)),
+                          node="ClampBackward1")
 _to_self, _to_low, _to_high = [primitive("clamp_tensors_to_" + n, "a, low=None, high=None") for n in ("self", "low", "high")]
 clamp_tensors = primitive("clamp_tensors", "a, low=None, high=None",
-                          lambda c, g: mask_grad(g, _to_self(c.a, c.low, c.high)),
-                          lambda c, g: mask_grad(g, _to_low(c.a, c.low, c.high)),
-                          lambda c, g: mask_grad(g, _to_high(c.a, c.low, c.high)), node="ClampBackward0")
+                          lambda ctx, grad: mask_grad(grad, _to_self(ctx.a, ctx.low, ctx.high)),
+                          lambda ctx, grad: mask_grad(grad, _to_low(ctx.a, ctx.low, ctx.high)),
+                          lambda ctx, grad: mask_grad(grad, _to_high(ctx.a, ctx.low, ctx.high)), node="ClampBackward0")
 
 
 def clamp_any(name, input, low, high):
@@ -82,10 +83,10 @@ def clamp_max(input, max):
 
 
 # ------------------------------------------------------------------ lerp, addcmul, addcdiv
-lerp_ = primitive("lerp", "a, b, w", lambda c, g: mul_(g, sub_(scalar(1, c.w), conj(c.w))), lambda c, g: mul_(g, conj(c.w)),
-                  lambda c, g: mul_(g, conj(sub_(c.b, c.a))), node="LerpBackward1")
-lerp_number = primitive("lerp_number", "a, b, *, weight", lambda c, g: mul_(g, scalar(1 - c.weight.conjugate(), g)),
-                        lambda c, g: mul_(g, scalar(c.weight.conjugate(), g)), node="LerpBackward0")
+lerp_ = primitive("lerp", "a, b, w", lambda ctx, grad: mul_(grad, sub_(scalar(1, ctx.w), conj(ctx.w))), lambda ctx, grad: mul_(grad, conj(ctx.w)),
+                  lambda ctx, grad: mul_(grad, conj(sub_(ctx.b, ctx.a))), node="LerpBackward1")
+lerp_number = primitive("lerp_number", "a, b, *, weight", lambda ctx, grad: mul_(grad, scalar(1 - ctx.weight.conjugate(), grad)),
+                        lambda ctx, grad: mul_(grad, scalar(ctx.weight.conjugate(), grad)), node="LerpBackward0")
 
 
 @register_op(inplace=True, out=True, sharding="elementwise")
@@ -125,10 +126,10 @@ def _value(name, value, a):
     return cast_scalar(read(name, "value", "number", value), F32 if d in LOW else d)
 
 
-addcmul_ = primitive("addcmul", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(g, conj(mul_(c.d, c.v))),
-                     lambda c, g: mul_(g, conj(mul_(c.b, c.v))), None, layout=but_last)
-addcdiv_ = primitive("addcdiv", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(g, conj(div_(c.v, c.d))),
-                     lambda c, g: neg_(mul_(g, conj(div_(mul_(c.b, c.v), mul_(c.d, c.d))))), None, layout=but_last)
+addcmul_ = primitive("addcmul", "a, b, d, v", lambda ctx, grad: grad, lambda ctx, grad: mul_(grad, conj(mul_(ctx.d, ctx.v))),
+                     lambda ctx, grad: mul_(grad, conj(mul_(ctx.b, ctx.v))), None, layout=but_last)
+addcdiv_ = primitive("addcdiv", "a, b, d, v", lambda ctx, grad: grad, lambda ctx, grad: mul_(grad, conj(div_(ctx.v, ctx.d))),
+                     lambda ctx, grad: neg_(mul_(grad, conj(div_(mul_(ctx.b, ctx.v), mul_(ctx.d, ctx.d))))), None, layout=but_last)
 
 
 _ONE = ScalarOperand(1, F32)

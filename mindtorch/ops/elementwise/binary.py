@@ -51,8 +51,8 @@ def _scaled(g, alpha):
     return mul_(g, scalar(alpha.conjugate(), g))
 
 
-add_scaled = primitive("add_scaled", "a, b, *, alpha", lambda c, g: g, lambda c, g: _scaled(g, c.alpha), node="AddBackward0")
-sub_scaled = primitive("sub_scaled", "a, b, *, alpha", lambda c, g: g, lambda c, g: _scaled(g, -c.alpha), node="SubBackward0")
+add_scaled = primitive("add_scaled", "a, b, *, alpha", lambda ctx, grad: grad, lambda ctx, grad: _scaled(grad, ctx.alpha), node="AddBackward0")
+sub_scaled = primitive("sub_scaled", "a, b, *, alpha", lambda ctx, grad: grad, lambda ctx, grad: _scaled(grad, -ctx.alpha), node="SubBackward0")
 
 
 @register_op(inplace=True, out=True, sharding="elementwise")
@@ -106,7 +106,7 @@ def sub(input, other, *, alpha=1):
 
 
 #: rsub_(a, b) = b - a
-rsub_ = primitive("rsub", "a, b", lambda c, g: neg_(g), lambda c, g: g, node="RsubBackward1")
+rsub_ = primitive("rsub", "a, b", lambda ctx, grad: neg_(grad), lambda ctx, grad: grad, node="RsubBackward1")
 
 
 @register_op
@@ -133,12 +133,12 @@ def mul(input, other):
     return mul_(a, b)
 
 
-div_ = primitive("div", "a, b", lambda c, g: div_(g, conj(c.b)),
+div_ = primitive("div", "a, b", lambda ctx, grad: div_(grad, conj(ctx.b)),
                  # Not computed from the quotient: as in PyTorch, that can be modified in place
                  # before backward.
-                 lambda c, g: neg_(mul_(g, conj(div_(div_(c.a, c.b), c.b)))))
-div_floor = primitive("div_floor", "a, b", lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
-div_trunc = primitive("div_trunc", "a, b", lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
+                 lambda ctx, grad: neg_(mul_(grad, conj(div_(div_(ctx.a, ctx.b), ctx.b)))))
+div_floor = primitive("div_floor", "a, b", lambda ctx, grad: zeros_like(grad), lambda ctx, grad: zeros_like(grad), node="DivBackward2")
+div_trunc = primitive("div_trunc", "a, b", lambda ctx, grad: zeros_like(grad), lambda ctx, grad: zeros_like(grad), node="DivBackward2")
 _floor_divide = primitive("floor_divide", "a, b", no_derivative("floor_divide"), no_derivative("floor_divide"))
 
 
@@ -183,11 +183,11 @@ def floor_divide(input, other):
     return _rounded("floor_divide", _floor_divide, input, other)
 
 
-remainder_ = primitive("remainder", "a, b", lambda c, g: g, lambda c, g: neg_(mul_(g, div_floor(c.a, c.b))),
+remainder_ = primitive("remainder", "a, b", lambda ctx, grad: grad, lambda ctx, grad: neg_(mul_(grad, div_floor(ctx.a, ctx.b))),
                        node="RemainderBackward1")
-fmod_ = primitive("fmod", "a, b", lambda c, g: g, lambda c, g: neg_(mul_(g, div_trunc(c.a, c.b))), node="FmodBackward1")
-_remainder_number = primitive("remainder_number", "a, b", lambda c, g: g, None, node="RemainderBackward0")
-_fmod_number = primitive("fmod_number", "a, b", lambda c, g: g, None, node="FmodBackward0")
+fmod_ = primitive("fmod", "a, b", lambda ctx, grad: grad, lambda ctx, grad: neg_(mul_(grad, div_trunc(ctx.a, ctx.b))), node="FmodBackward1")
+_remainder_number = primitive("remainder_number", "a, b", lambda ctx, grad: grad, None, node="RemainderBackward0")
+_fmod_number = primitive("fmod_number", "a, b", lambda ctx, grad: grad, None, node="FmodBackward0")
 
 
 @register_op(inplace=True, out=True, sharding="elementwise")
@@ -208,10 +208,10 @@ def fmod(input, other):
 # ------------------------------------------------------------------ powers
 pow_ = primitive(
     "pow", "a, b",
-    lambda c, g: mask_grad(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, scalar(1, c.b)))))), ne_(c.b, scalar(0, c.b))),
-    lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), node="PowBackward1")
+    lambda ctx, grad: mask_grad(mul_(grad, conj(mul_(ctx.b, pow_(ctx.a, sub_(ctx.b, scalar(1, ctx.b)))))), ne_(ctx.b, scalar(0, ctx.b))),
+    lambda ctx, grad: mul_(grad, conj(_by_exponent(ctx.a, ctx.b, ctx.out))), node="PowBackward1")
 # scalar ** tensor
-_pow_base = primitive("pow_base", "a, b", None, lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), node="PowBackward2")
+_pow_base = primitive("pow_base", "a, b", None, lambda ctx, grad: mul_(grad, conj(_by_exponent(ctx.a, ctx.b, ctx.out))), node="PowBackward2")
 _exponent_matters = primitive("pow_exponent_matters", "a, b")
 
 
@@ -221,7 +221,7 @@ def _by_exponent(a, b, out):
     return mask_grad(mul_(out, _log(a)), _exponent_matters(a, b))
 
 
-_log = primitive("log", "a", lambda c, g: div_(g, conj(c.a)))
+_log = primitive("log", "a", lambda ctx, grad: div_(grad, conj(ctx.a)))
 
 
 def _pow_number_grad(g, a, p):
@@ -234,7 +234,7 @@ def _pow_number_grad(g, a, p):
     return mul_(g, conj(mul_(pow_number(a, p=p - 1), scalar(p, a))))
 
 
-pow_number = primitive("pow_number", "a, *, p", lambda c, g: _pow_number_grad(g, c.a, c.p), node="PowBackward0")
+pow_number = primitive("pow_number", "a, *, p", lambda ctx, grad: _pow_number_grad(grad, ctx.a, ctx.p), node="PowBackward0")
 
 
 @register_op(name="pow", inplace=True, out=True, sharding="elementwise")
@@ -292,8 +292,8 @@ def _float_power_in_place(self, exponent):
 def _extremum(name, node):
     """Declares the maximum (minimum) of two. Equal elements get half of the gradient each; next to
     NaN, both get all of it."""
-    share = primitive(name + "_backward", "g, a, b", lambda c, g: share(g, c.a, c.b), None, None)
-    return primitive(name, "a, b", lambda c, g: share(g, c.a, c.b), lambda c, g: share(g, c.b, c.a), node=node)
+    share = primitive(name + "_backward", "g, a, b", lambda ctx, grad: share(grad, ctx.a, ctx.b), None, None)
+    return primitive(name, "a, b", lambda ctx, grad: share(grad, ctx.a, ctx.b), lambda ctx, grad: share(grad, ctx.b, ctx.a), node=node)
 
 
 maximum_ = _extremum("maximum", "MaximumBackward0")
@@ -303,7 +303,8 @@ minimum_ = _extremum("minimum", "MinimumBackward0")
 def _number_wins(name):
     """Declares the maximum (minimum) of two where a number wins over NaN."""
     took_first = primitive(name + "_took_first", "a, b")
-    return primitive(name, "a, b", lambda c, g: mask_grad(g, took_first(c.a, c.b)), lambda c, g: mask_grad(g, not_(took_first(c.a, c.b))))
+    return primitive(name, "a, b", lambda ctx, grad: mask_grad(grad, took_first(ctx.a, ctx.b)), lambda ctx, grad: mask_grad(grad, not_(took_first(ctx.a,
+                                                                                                                                                  ctx.b))))
 
 
 fmax_, fmin_ = _number_wins("fmax"), _number_wins("fmin")
@@ -348,7 +349,7 @@ def fmin(input, other):
 
 # ------------------------------------------------------------------ functions of two variables
 #: 1 / a, 0 where a is 0
-_reciprocal_or_zero = primitive("reciprocal_or_zero", "a", lambda c, g: neg_(mul_(g, div_(c.out, c.a))), node="DivBackward0")
+_reciprocal_or_zero = primitive("reciprocal_or_zero", "a", lambda ctx, grad: neg_(mul_(grad, div_(ctx.out, ctx.a))), node="DivBackward0")
 
 
 def _inverse_square(a, b):
@@ -356,8 +357,8 @@ def _inverse_square(a, b):
     return _reciprocal_or_zero(add_(mul_(a, a), mul_(b, b)))
 
 
-atan2_ = primitive("atan2", "a, b", lambda c, g: mul_(mul_(g, c.b), _inverse_square(c.a, c.b)),
-                   lambda c, g: mul_(mul_(g, neg_(c.a)), _inverse_square(c.a, c.b)))
+atan2_ = primitive("atan2", "a, b", lambda ctx, grad: mul_(mul_(grad, ctx.b), _inverse_square(ctx.a, ctx.b)),
+                   lambda ctx, grad: mul_(mul_(grad, neg_(ctx.a)), _inverse_square(ctx.a, ctx.b)))
 
 
 @register_op(inplace=True, out=True, aliases="arctan2", sharding="elementwise")
@@ -383,7 +384,7 @@ def _floats_only(name, input, other):
     return a, b
 
 
-hypot_ = primitive("hypot", "a, b", lambda c, g: div_(mul_(g, c.a), c.out), lambda c, g: div_(mul_(g, c.b), c.out))
+hypot_ = primitive("hypot", "a, b", lambda ctx, grad: div_(mul_(grad, ctx.a), ctx.out), lambda ctx, grad: div_(mul_(grad, ctx.b), ctx.out))
 
 
 @register_op(inplace=True, out=True, sharding="elementwise")
@@ -392,11 +393,11 @@ def hypot(input, other):
     return hypot_(*_floats_only("hypot", input, other))
 
 
-_share_of = primitive("logaddexp_share", "a", lambda c, g: mul_(g, conj(mul_(c.out, sub_(scalar(1, c.out), c.out)))), node="SigmoidBackward0")
-logaddexp_ = primitive("logaddexp", "a, b", lambda c, g: mul_(g, conj(_share_of(sub_(c.a, c.b)))),
-                       lambda c, g: mul_(g, conj(_share_of(sub_(c.b, c.a)))))
-logaddexp2_ = primitive("logaddexp2", "a, b", lambda c, g: mul_(g, _share_of(mul_(sub_(c.a, c.b), scalar(_LN2, c.a)))),
-                        lambda c, g: mul_(g, _share_of(mul_(sub_(c.b, c.a), scalar(_LN2, c.b)))))
+_share_of = primitive("logaddexp_share", "a", lambda ctx, grad: mul_(grad, conj(mul_(ctx.out, sub_(scalar(1, ctx.out), ctx.out)))), node="SigmoidBackward0")
+logaddexp_ = primitive("logaddexp", "a, b", lambda ctx, grad: mul_(grad, conj(_share_of(sub_(ctx.a, ctx.b)))),
+                       lambda ctx, grad: mul_(grad, conj(_share_of(sub_(ctx.b, ctx.a)))))
+logaddexp2_ = primitive("logaddexp2", "a, b", lambda ctx, grad: mul_(grad, _share_of(mul_(sub_(ctx.a, ctx.b), scalar(_LN2, ctx.a)))),
+                        lambda ctx, grad: mul_(grad, _share_of(mul_(sub_(ctx.b, ctx.a), scalar(_LN2, ctx.b)))))
 
 
 @register_op(out=True)
@@ -417,7 +418,7 @@ def logaddexp2(input, other):
 
 #: 1 where the sign stayed, -1 where it changed, 0 at zero, NaN for non-finite values
 _flip = primitive("copysign_flip", "a, r")
-copysign_ = primitive("copysign", "a, b", lambda c, g: mul_(g, _flip(c.a, c.out)), lambda c, g: zeros_like(g))
+copysign_ = primitive("copysign", "a, b", lambda ctx, grad: mul_(grad, _flip(ctx.a, ctx.out)), lambda ctx, grad: zeros_like(grad))
 
 
 @register_op(inplace=True, out=True, sharding="elementwise")
@@ -427,7 +428,7 @@ def copysign(input, other):
     return copysign_(*_real_floats("copysign", input, other))
 
 
-_nextafter = primitive("nextafter", "a, b", lambda c, g: mask_grad(g, ne_(c.a, c.b)), lambda c, g: zeros_like(g), raw=True)
+_nextafter = primitive("nextafter", "a, b", lambda ctx, grad: mask_grad(grad, ne_(ctx.a, ctx.b)), lambda ctx, grad: zeros_like(grad), raw=True)
 
 
 @register_op(inplace=True, out=True, sharding="elementwise")
@@ -436,8 +437,8 @@ def nextafter(input, other):
     return _nextafter(*_floats_only("nextafter", input, other))
 
 
-ldexp_ = primitive("ldexp", "a, b", lambda c, g: mul_(g, conj(exp2_(c.b))), lambda c, g: mul_(g, conj(mul_(c.out, scalar(_LN2, c.out)))))
-exp2_ = primitive("exp2", "a", lambda c, g: mul_(g, conj(mul_(c.out, scalar(_LN2, c.out)))))
+ldexp_ = primitive("ldexp", "a, b", lambda ctx, grad: mul_(grad, conj(exp2_(ctx.b))), lambda ctx, grad: mul_(grad, conj(mul_(ctx.out, scalar(_LN2, ctx.out)))))
+exp2_ = primitive("exp2", "a", lambda ctx, grad: mul_(grad, conj(mul_(ctx.out, scalar(_LN2, ctx.out)))))
 
 
 @register_op(inplace=True, out=True, sharding="elementwise")
@@ -470,7 +471,8 @@ def heaviside(input, values):
 
 
 _xlogy_is_differentiable = primitive("xlogy_is_differentiable", "a, b")
-xlogy_ = primitive("xlogy", "a, b", lambda c, g: mask_grad(xlogy_(g, c.b), _xlogy_is_differentiable(c.a, c.b)), lambda c, g: div_(mul_(g, c.a), c.b))
+xlogy_ = primitive("xlogy", "a, b", lambda ctx, grad: mask_grad(xlogy_(grad, ctx.b), _xlogy_is_differentiable(ctx.a, ctx.b)), lambda ctx, grad: div_(mul_(grad,
+        ctx.a), ctx.b))
 
 
 @register_op(inplace=True, out=True, aliases="special.xlogy", sharding="elementwise")

@@ -45,20 +45,20 @@ def _special(name, rule, doc, low=True, prim=None):
 
 
 _special("i1", None, "Modified Bessel function of the first kind, order 1.", prim=i1_)
-i0e_ = _special("i0e", lambda c, g: mul_(g, sub_(i1e_(c.a), mul_(sgn_(c.a), c.out))), "exp(-|x|) i0(x).")
-i1e_ = _special("i1e", lambda c, g: mul_(g, bessel_backward(sub_(i0e_(c.a), mul_(sgn_(c.a), c.out)), c.out, c.a)),
+i0e_ = _special("i0e", lambda ctx, grad: mul_(grad, sub_(i1e_(ctx.a), mul_(sgn_(ctx.a), ctx.out))), "exp(-|x|) i0(x).")
+i1e_ = _special("i1e", lambda ctx, grad: mul_(grad, bessel_backward(sub_(i0e_(ctx.a), mul_(sgn_(ctx.a), ctx.out)), ctx.out, ctx.a)),
                 "exp(-|x|) i1(x).")
-erfcx_ = _special("erfcx", lambda c, g: mul_(g, sub_(
-    mul_(mul_(c.a, scalar(2, c.a)), c.out), scalar(2 / math.sqrt(math.pi), c.a))), "exp(x^2) erfc(x).")
-_special("ndtr", lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.a, c.a), scalar(-0.5, c.a))), scalar(1 / math.sqrt(2 * math.pi), c.a))),
+erfcx_ = _special("erfcx", lambda ctx, grad: mul_(grad, sub_(
+    mul_(mul_(ctx.a, scalar(2, ctx.a)), ctx.out), scalar(2 / math.sqrt(math.pi), ctx.a))), "exp(x^2) erfc(x).")
+_special("ndtr", lambda ctx, grad: mul_(grad, mul_(exp_(mul_(mul_(ctx.a, ctx.a), scalar(-0.5, ctx.a))), scalar(1 / math.sqrt(2 * math.pi), ctx.a))),
          "Area under the standard normal density left of x.")
-_special("ndtri", lambda c, g: mul_(g, mul_(exp_(mul_(mul_(c.out, c.out), scalar(0.5, c.out))), scalar(math.sqrt(2 * math.pi), c.out))),
+_special("ndtri", lambda ctx, grad: mul_(grad, mul_(exp_(mul_(mul_(ctx.out, ctx.out), scalar(0.5, ctx.out))), scalar(math.sqrt(2 * math.pi), ctx.out))),
          "Inverse of ndtr.", low=False)
-_special("log_ndtr", lambda c, g: div_(mul_(g, scalar(math.sqrt(2 / math.pi), g)), erfcx_(mul_(c.a, scalar(-math.sqrt(0.5), c.a)))),
+_special("log_ndtr", lambda ctx, grad: div_(mul_(grad, scalar(math.sqrt(2 / math.pi), grad)), erfcx_(mul_(ctx.a, scalar(-math.sqrt(0.5), ctx.a)))),
          "log(ndtr(x)).", low=False)
 
 
-_special("entr", lambda c, g: neg_(mul_(g, add_(_log(c.a), scalar(1, c.a)))), "-x log(x); 0 at zero, "
+_special("entr", lambda ctx, grad: neg_(mul_(grad, add_(_log(ctx.a), scalar(1, ctx.a)))), "-x log(x); 0 at zero, "
          "-inf below.")
 
 for _name, _doc in (
@@ -89,8 +89,8 @@ def _real_pair(name, a, b):
 
 
 _xlog1py_is_differentiable = primitive("xlog1py_is_differentiable", "a, b")
-xlog1py_ = primitive("special_xlog1py", "a, b", lambda c, g: mask_grad(xlog1py_(g, c.b), _xlog1py_is_differentiable(c.a, c.b)),
-                     lambda c, g: div_(mul_(g, c.a), add_(c.b, scalar(1, c.b))), node="SpecialXlog1PyBackward0")
+xlog1py_ = primitive("special_xlog1py", "a, b", lambda ctx, grad: mask_grad(xlog1py_(grad, ctx.b), _xlog1py_is_differentiable(ctx.a, ctx.b)),
+                     lambda ctx, grad: div_(mul_(grad, ctx.a), add_(ctx.b, scalar(1, ctx.b))), node="SpecialXlog1PyBackward0")
 
 
 @register_op(ns="special", out=True)
@@ -100,7 +100,7 @@ def xlog1py(input, other):
 
 
 zeta_ = primitive("special_zeta", "x, q", unwritten_derivative("zeta"),
-                  lambda c, g: neg_(mul_(g, mul_(c.x, zeta_(add_(c.x, scalar(1, c.x)), c.q)))))
+                  lambda ctx, grad: neg_(mul_(grad, mul_(ctx.x, zeta_(add_(ctx.x, scalar(1, ctx.x)), ctx.q)))))
 
 
 @register_op(ns="special", out=True)

@@ -19,7 +19,7 @@ from mindtorch.ops.elementwise.binary import _log, div_, exp2_, pow_number
 
 
 # Gradient rule of piecewise constant functions.
-_zero = lambda c, g: zeros_like(g)  # noqa: E731
+_zero = lambda ctx, grad: zeros_like(grad)  # noqa: E731
 
 
 # ------------------------------------------------------------------ functions with floating results
@@ -41,32 +41,32 @@ def _floating(name, prim, doc, aliases="", complex=True, inplace=True):
     return register_op(f, inplace=inplace, out=True, aliases=aliases, sharding="elementwise")
 
 
-exp_ = primitive("exp", "a", lambda c, g: mul_(g, conj(c.out)))
+exp_ = primitive("exp", "a", lambda ctx, grad: mul_(grad, conj(ctx.out)))
 exp = _floating("exp", exp_, "e**input.")
 exp2 = _floating("exp2", exp2_, "2**input.", "special.exp2")
-expm1_ = primitive("expm1", "a", lambda c, g: mul_(g, conj(add_(c.out, scalar(1, c.out)))))
+expm1_ = primitive("expm1", "a", lambda ctx, grad: mul_(grad, conj(add_(ctx.out, scalar(1, ctx.out)))))
 expm1 = _floating("expm1", expm1_, "exp(input) - 1, accurate near zero.", "special.expm1")
 
 log = _floating("log", _log, "Natural logarithm.")
-log2_ = primitive("log2", "a", lambda c, g: div_(g, conj(mul_(c.a, scalar(math.log(2), c.a)))))
+log2_ = primitive("log2", "a", lambda ctx, grad: div_(grad, conj(mul_(ctx.a, scalar(math.log(2), ctx.a)))))
 log2 = _floating("log2", log2_, "Logarithm to base 2.")
-log10_ = primitive("log10", "a", lambda c, g: div_(g, conj(mul_(c.a, scalar(math.log(10), c.a)))))
+log10_ = primitive("log10", "a", lambda ctx, grad: div_(grad, conj(mul_(ctx.a, scalar(math.log(10), ctx.a)))))
 log10 = _floating("log10", log10_, "Logarithm to base 10.")
-log1p_ = primitive("log1p", "a", lambda c, g: div_(g, conj(add_(c.a, scalar(1, c.a)))))
+log1p_ = primitive("log1p", "a", lambda ctx, grad: div_(grad, conj(add_(ctx.a, scalar(1, ctx.a)))))
 log1p = _floating("log1p", log1p_, "log(1 + input), accurate near zero.", "special.log1p")
 
-sqrt_ = primitive("sqrt", "a", lambda c, g: div_(g, mul_(conj(c.out), scalar(2, c.out))))
+sqrt_ = primitive("sqrt", "a", lambda ctx, grad: div_(grad, mul_(conj(ctx.out), scalar(2, ctx.out))))
 sqrt = _floating("sqrt", sqrt_, "Square root.")
 
 
-rsqrt_ = primitive("rsqrt", "a", lambda c, g: mul_(g, conj(mul_(pow_number(c.out, p=3), scalar(-0.5, c.out)))))
+rsqrt_ = primitive("rsqrt", "a", lambda ctx, grad: mul_(grad, conj(mul_(pow_number(ctx.out, p=3), scalar(-0.5, ctx.out)))))
 rsqrt = _floating("rsqrt", rsqrt_, "1 / sqrt(input).")
-reciprocal_ = primitive("reciprocal", "a", lambda c, g: neg_(mul_(g, conj(mul_(c.out, c.out)))))
+reciprocal_ = primitive("reciprocal", "a", lambda ctx, grad: neg_(mul_(grad, conj(mul_(ctx.out, ctx.out)))))
 reciprocal = _floating("reciprocal", reciprocal_, "1 / input.")
 
-sin_ = primitive("sin", "a", lambda c, g: mul_(g, conj(cos_(c.a))))
-cos_ = primitive("cos", "a", lambda c, g: neg_(mul_(g, conj(sin_(c.a)))))
-tan_ = primitive("tan", "a", lambda c, g: mul_(g, conj(add_(mul_(c.out, c.out), scalar(1, c.out)))))
+sin_ = primitive("sin", "a", lambda ctx, grad: mul_(grad, conj(cos_(ctx.a))))
+cos_ = primitive("cos", "a", lambda ctx, grad: neg_(mul_(grad, conj(sin_(ctx.a)))))
+tan_ = primitive("tan", "a", lambda ctx, grad: mul_(grad, conj(add_(mul_(ctx.out, ctx.out), scalar(1, ctx.out)))))
 sin = _floating("sin", sin_, "Sine.")
 cos = _floating("cos", cos_, "Cosine.")
 tan = _floating("tan", tan_, "Tangent.")
@@ -87,37 +87,37 @@ def _acosh_backward(a):
     return conj(mul_(rsqrt_(add_(a, scalar(-1, a))), rsqrt_(add_(a, scalar(1, a)))))
 
 
-asin_ = primitive("asin", "a", lambda c, g: mul_(g, conj(rsqrt_(_one_minus_square(c.a)))))
-acos_ = primitive("acos", "a", lambda c, g: neg_(mul_(g, conj(rsqrt_(_one_minus_square(c.a))))))
-atan_ = primitive("atan", "a", lambda c, g: div_(g, conj(_square_plus(c.a, 1))))
+asin_ = primitive("asin", "a", lambda ctx, grad: mul_(grad, conj(rsqrt_(_one_minus_square(ctx.a)))))
+acos_ = primitive("acos", "a", lambda ctx, grad: neg_(mul_(grad, conj(rsqrt_(_one_minus_square(ctx.a))))))
+atan_ = primitive("atan", "a", lambda ctx, grad: div_(grad, conj(_square_plus(ctx.a, 1))))
 asin = _floating("asin", asin_, "Arc sine.", "arcsin")
 acos = _floating("acos", acos_, "Arc cosine.", "arccos")
 atan = _floating("atan", atan_, "Arc tangent.", "arctan")
 
-sinh_ = primitive("sinh", "a", lambda c, g: mul_(g, conj(cosh_(c.a))))
-cosh_ = primitive("cosh", "a", lambda c, g: mul_(g, conj(sinh_(c.a))))
+sinh_ = primitive("sinh", "a", lambda ctx, grad: mul_(grad, conj(cosh_(ctx.a))))
+cosh_ = primitive("cosh", "a", lambda ctx, grad: mul_(grad, conj(sinh_(ctx.a))))
 tanh_grad = primitive("tanh_backward", "g, y",
-                      lambda c, g: tanh_grad(g, conj(c.y)),
-                      lambda c, g: mul_(mul_(g, conj(c.g)), mul_(conj(c.y), scalar(-2, c.y))))
-tanh_ = primitive("tanh", "a", lambda c, g: tanh_grad(g, conj(c.out)))
+                      lambda ctx, grad: tanh_grad(grad, conj(ctx.y)),
+                      lambda ctx, grad: mul_(mul_(grad, conj(ctx.g)), mul_(conj(ctx.y), scalar(-2, ctx.y))))
+tanh_ = primitive("tanh", "a", lambda ctx, grad: tanh_grad(grad, conj(ctx.out)))
 sinh = _floating("sinh", sinh_, "Hyperbolic sine.")
 cosh = _floating("cosh", cosh_, "Hyperbolic cosine.")
 tanh = _floating("tanh", tanh_, "Hyperbolic tangent.")
-asinh_ = primitive("asinh", "a", lambda c, g: mul_(g, conj(rsqrt_(_square_plus(c.a, 1)))))
-acosh_ = primitive("acosh", "a", lambda c, g: mul_(g, _acosh_backward(c.a)))
-atanh_ = primitive("atanh", "a", lambda c, g: div_(g, conj(_one_minus_square(c.a))))
+asinh_ = primitive("asinh", "a", lambda ctx, grad: mul_(grad, conj(rsqrt_(_square_plus(ctx.a, 1)))))
+acosh_ = primitive("acosh", "a", lambda ctx, grad: mul_(grad, _acosh_backward(ctx.a)))
+atanh_ = primitive("atanh", "a", lambda ctx, grad: div_(grad, conj(_one_minus_square(ctx.a))))
 asinh = _floating("asinh", asinh_, "Inverse hyperbolic sine.", "arcsinh")
 acosh = _floating("acosh", acosh_, "Inverse hyperbolic cosine.", "arccosh")
 atanh = _floating("atanh", atanh_, "Inverse hyperbolic tangent.", "arctanh")
 
 
-sigmoid_grad = primitive("sigmoid_backward", "g, y", lambda c, g: sigmoid_grad(g, conj(c.y)),
-                         lambda c, g: mul_(mul_(g, conj(c.g)), sub_(scalar(1, c.y), mul_(conj(c.y), scalar(2, c.y)))))
-sigmoid_ = primitive("sigmoid", "a", lambda c, g: sigmoid_grad(g, conj(c.out)))
+sigmoid_grad = primitive("sigmoid_backward", "g, y", lambda ctx, grad: sigmoid_grad(grad, conj(ctx.y)),
+                         lambda ctx, grad: mul_(mul_(grad, conj(ctx.g)), sub_(scalar(1, ctx.y), mul_(conj(ctx.y), scalar(2, ctx.y)))))
+sigmoid_ = primitive("sigmoid", "a", lambda ctx, grad: sigmoid_grad(grad, conj(ctx.out)))
 sigmoid = _floating("sigmoid", sigmoid_, "1 / (1 + exp(-input)).", "special.expit")
 
 def _degrees(name, factor, node, doc):
-    prim = primitive(name, "a", lambda c, g: mul_(g, scalar(factor, g)), node=node, layout=with_number)
+    prim = primitive(name, "a", lambda ctx, grad: mul_(grad, scalar(factor, grad)), node=node, layout=with_number)
 
     def f(input):
         check_tensor(name, input)
@@ -145,10 +145,10 @@ def _sgn_grad(g, a, out):
     return mask_grad(div_(sub_(g, mul_(out, cast(along, d))), cast(safe, d)), not_(zero))
 
 
-abs_ = primitive("abs", "a", lambda c, g: mul_(g, sgn_(c.a)))
-sgn_ = primitive("sgn", "a", lambda c, g: _sgn_grad(g, c.a, c.out))
+abs_ = primitive("abs", "a", lambda ctx, grad: mul_(grad, sgn_(ctx.a)))
+sgn_ = primitive("sgn", "a", lambda ctx, grad: _sgn_grad(grad, ctx.a, ctx.out))
 sign_ = primitive("sign", "a", _zero)
-real_part = primitive("real_copy", "a", lambda c, g: g, raw=True, node="RealBackward0")
+real_part = primitive("real_copy", "a", lambda ctx, grad: grad, raw=True, node="RealBackward0")
 
 
 @register_op(name="abs", inplace=True, out=True, aliases="absolute", sharding="elementwise")
@@ -228,7 +228,7 @@ def signbit(input):
     return _signbit(input)
 
 
-square_ = primitive("square", "a", lambda c, g: mul_(g, mul_(conj(c.a), scalar(2, c.a))),
+square_ = primitive("square", "a", lambda ctx, grad: mul_(grad, mul_(conj(ctx.a), scalar(2, ctx.a))),
                     node="PowBackward0")
 
 
@@ -276,7 +276,7 @@ def round_op(input, *, decimals=0):
     return clone(input) if kind in "iu" else round_(input, decimals=decimals)
 
 
-frac_ = primitive("frac", "a", lambda c, g: g)
+frac_ = primitive("frac", "a", lambda ctx, grad: grad)
 
 
 @register_op(inplace=True, out="same", sharding="elementwise")
@@ -311,7 +311,7 @@ isposinf = _test("isposinf", "True where +inf.", out=SameDtype("{name} does not 
 isneginf = _test("isneginf", "True where -inf.", out=SameDtype("{name} does not support non-boolean outputs."), complex=False)
 
 
-nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda c, g: mul_(g, cast(isfinite_(c.a), g._np_dtype)), layout=like)
+nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda ctx, grad: mul_(grad, cast(isfinite_(ctx.a), grad._np_dtype)), layout=like)
 
 
 @register_op(inplace=True, out="same", sharding="elementwise")
@@ -338,7 +338,7 @@ def _angle_grad(g, a):
     return mask_grad(mul_(cast(div_(g, safe), a._np_dtype), mul_(a, ScalarOperand(1j, a._np_dtype))), not_(zero))
 
 
-angle_ = primitive("angle", "a", lambda c, g: _angle_grad(g, c.a))
+angle_ = primitive("angle", "a", lambda ctx, grad: _angle_grad(grad, ctx.a))
 
 
 @register_op(out=True)
@@ -348,8 +348,8 @@ def angle(input):
     return angle_(promote_int_to_float(input))
 
 
-real_view = primitive("real_view", "a", lambda c, g: g, view=True, node="SelectBackward0")
-imag_view = primitive("imag_view", "a", lambda c, g: _times_i(g), view=True, node="SelectBackward0")
+real_view = primitive("real_view", "a", lambda ctx, grad: grad, view=True, node="SelectBackward0")
+imag_view = primitive("imag_view", "a", lambda ctx, grad: _times_i(grad), view=True, node="SelectBackward0")
 
 
 def _times_i(g):
@@ -407,7 +407,7 @@ def conj_physical(input):
     return _conj_physical(input) if input._np_dtype.kind == "c" else input
 
 
-_conj_physical = primitive("conj_physical", "a", lambda c, g: _conj(g))
+_conj_physical = primitive("conj_physical", "a", lambda ctx, grad: _conj(grad))
 
 
 @register_op
@@ -433,7 +433,7 @@ def _neg_view(input):
 
 # ------------------------------------------------------------------ mantissa and exponent
 _Frexp = struct("frexp", "mantissa exponent")
-frexp_ = primitive("frexp", "a", lambda c, g: div_(g[0], exp2_(cast(c.out1, c.dtypes[0]))),
+frexp_ = primitive("frexp", "a", lambda ctx, grad: div_(grad[0], exp2_(cast(ctx.out1, ctx.dtypes[0]))),
                    nondiff=(1,), layout=like)
 
 

@@ -16,14 +16,14 @@ def nought(g):
 
 
 # ------------------------------------------------------------------ gather and scatter
-gather_ = primitive("gather", "a, index, *, dim, check", lambda c, g: gather_back(g, c.index, size=c.shapes[0], dim=c.dim), None, raw=True)
+gather_ = primitive("gather", "a, index, *, dim, check", lambda ctx, grad: gather_back(grad, ctx.index, size=ctx.shapes[0], dim=ctx.dim), None, raw=True)
 #: zeros of `size` with g added at the indices that gather read
-gather_back = primitive("gather_backward", "g, index, *, size, dim", lambda c, g: gather_(g, c.index, dim=c.dim, check=False), None)
+gather_back = primitive("gather_backward", "g, index, *, size, dim", lambda ctx, grad: gather_(grad, ctx.index, dim=ctx.dim, check=False), None)
 #: a copy of `a` with src added at the indices; src can be larger than index
-scatter_add_ = primitive("scatter_add", "a, src, index, *, dim, check", lambda c, g: g,
-                         lambda c, g: within(gather_(g, c.index, dim=c.dim, check=False), c.shapes[1]), None)
-scatter_ = primitive("scatter", "a, src, index, *, dim, check", lambda c, g: scatter_zero(g, c.index, c.dim),
-                     lambda c, g: _gathered(g, c.index, c.dim, c.shapes[1]), None, raw=True)
+scatter_add_ = primitive("scatter_add", "a, src, index, *, dim, check", lambda ctx, grad: grad,
+                         lambda ctx, grad: within(gather_(grad, ctx.index, dim=ctx.dim, check=False), ctx.shapes[1]), None)
+scatter_ = primitive("scatter", "a, src, index, *, dim, check", lambda ctx, grad: scatter_zero(grad, ctx.index, ctx.dim),
+                     lambda ctx, grad: _gathered(grad, ctx.index, ctx.dim, ctx.shapes[1]), None, raw=True)
 scatter_multiply = primitive("scatter_multiply", "a, src, index, *, dim", node="ScatterBackward0")
 #: number of values that scatter_reduce combines for each output element, at least 1; in g's dtype
 scatter_count = primitive("scatter_count", "g, index, *, dim, include_self")
@@ -46,10 +46,10 @@ def _gathered(g, index, dim, shape):
 
 
 # ------------------------------------------------------------------ index_select, index_add, ...
-select_rows = primitive("index_select", "a, index, *, dim, check", lambda c, g: rows_back(g, c.index, size=c.shapes[0], dim=c.dim), None,
+select_rows = primitive("index_select", "a, index, *, dim, check", lambda ctx, grad: rows_back(grad, ctx.index, size=ctx.shapes[0], dim=ctx.dim), None,
                         raw=True)
 #: zeros of `size` with g added at the indices that index_select read
-rows_back = primitive("index_select_backward", "g, index, *, size, dim", lambda c, g: _rows_of(g, c.index, c.dim, c.shapes[0]), None)
+rows_back = primitive("index_select_backward", "g, index, *, size, dim", lambda ctx, grad: _rows_of(grad, ctx.index, ctx.dim, ctx.shapes[0]), None)
 
 
 def _rows_of(g, index, dim, shape):
@@ -60,12 +60,12 @@ def _scaled(g, alpha):
     return g if alpha == 1 else g * (alpha.conjugate() if isinstance(alpha, complex) else alpha)
 
 
-add_rows = primitive("index_add", "a, src, index, *, dim, alpha", lambda c, g: g,
-                     lambda c, g: _scaled(_rows_of(g, c.index, c.dim, c.shapes[1]), c.alpha), None)
-copy_rows = primitive("index_copy", "a, src, index, *, dim", lambda c, g: _zero_rows(g, c.index, c.dim),
-                      lambda c, g: _rows_of(g, c.index, c.dim, c.shapes[1]), None, raw=True)
-fill_rows = primitive("index_fill", "a, value, index, *, dim, check", lambda c, g: _zero_rows(g, c.index, c.dim),
-                      lambda c, g: _of_rows_once(g, c.index, c.dim), None, raw=True, layout=like)
+add_rows = primitive("index_add", "a, src, index, *, dim, alpha", lambda ctx, grad: grad,
+                     lambda ctx, grad: _scaled(_rows_of(grad, ctx.index, ctx.dim, ctx.shapes[1]), ctx.alpha), None)
+copy_rows = primitive("index_copy", "a, src, index, *, dim", lambda ctx, grad: _zero_rows(grad, ctx.index, ctx.dim),
+                      lambda ctx, grad: _rows_of(grad, ctx.index, ctx.dim, ctx.shapes[1]), None, raw=True)
+fill_rows = primitive("index_fill", "a, value, index, *, dim, check", lambda ctx, grad: _zero_rows(grad, ctx.index, ctx.dim),
+                      lambda ctx, grad: _of_rows_once(grad, ctx.index, ctx.dim), None, raw=True, layout=like)
 #: the distinct indices into a dimension of n, all non-negative
 _places_once = primitive("places_once", "index, *, n", raw=True)
 #: expands a 1-D index into a dimension of n to an index for scatter, of the shape of the source
@@ -82,8 +82,8 @@ def _zero_rows(g, index, dim):
 
 
 # ------------------------------------------------------------------ take and put
-take_ = primitive("take", "a, index, *, check", lambda c, g: _taken_back(g, c.index, size=c.shapes[0]), None, raw=True)
-_taken_back = primitive("take_backward", "g, index, *, size", lambda c, g: take_(g, c.index, check=False), None)
+take_ = primitive("take", "a, index, *, check", lambda ctx, grad: _taken_back(grad, ctx.index, size=ctx.shapes[0]), None, raw=True)
+_taken_back = primitive("take_backward", "g, index, *, size", lambda ctx, grad: take_(grad, ctx.index, check=False), None)
 #: indices into a flattened tensor of n elements, 1-D and non-negative
 put_places = primitive("put_places", "index, *, n", raw=True)
 #: indices into a dimension of n, broadcast to `size` and non-negative
@@ -116,24 +116,24 @@ def _indices(c):
 
 
 def _index(n):
-    return primitive(f"index_{n}", f"a, {', '.join(_names(n))}, *, dims", lambda c, g: index_back(g, _indices(c), c.shapes[0], c.dims),
+    return primitive(f"index_{n}", f"a, {', '.join(_names(n))}, *, dims", lambda ctx, grad: index_back(grad, _indices(ctx), ctx.shapes[0], ctx.dims),
                      *[None] * n, raw=True, saves=_names(n), node="IndexBackward0", layout=indexed)
 
 
 def _index_back(n):
-    return primitive(f"index_backward_{n}", f"g, {', '.join(_names(n))}, *, size, dims", lambda c, g: index_at(g, _indices(c), c.dims),
+    return primitive(f"index_backward_{n}", f"g, {', '.join(_names(n))}, *, size, dims", lambda ctx, grad: index_at(grad, _indices(ctx), ctx.dims),
                      *[None] * n, saves=_names(n), node="IndexBackwardBackward0")
 
 
 def _put(n):
     return primitive(f"index_put_{n}", f"a, values, {', '.join(_names(n))}, *, dims",
-                     lambda c, g: put_at(g, nought(g), _indices(c), c.dims), lambda c, g: index_at(g, _indices(c), c.dims),
+                     lambda ctx, grad: put_at(grad, nought(grad), _indices(ctx), ctx.dims), lambda ctx, grad: index_at(grad, _indices(ctx), ctx.dims),
                      *[None] * n, raw=True, saves=_names(n), node="IndexPutBackward0", layout=like)
 
 
 def _add(n):
-    return primitive(f"index_put_add_{n}", f"a, values, {', '.join(_names(n))}, *, dims", lambda c, g: g,
-                     lambda c, g: index_at(g, _indices(c), c.dims), *[None] * n, saves=_names(n), node="IndexPutBackward0", layout=like)
+    return primitive(f"index_put_add_{n}", f"a, values, {', '.join(_names(n))}, *, dims", lambda ctx, grad: grad,
+                     lambda ctx, grad: index_at(grad, _indices(ctx), ctx.dims), *[None] * n, saves=_names(n), node="IndexPutBackward0", layout=like)
 
 
 _INDEX, _BACK, _PUT, _ADD = _ByCount(_index), _ByCount(_index_back), _ByCount(_put), _ByCount(_add)

@@ -38,17 +38,18 @@ def _first(r, operands, kw):
     return pointwise(r, operands[:1], kw)
 
 
-masked_fill_ = primitive("masked_fill", "a, value, mask", lambda c, g: _masked_zero(g, c.mask), lambda c, g: sum_to(_masked_pick(g, c.mask), size=()),
+masked_fill_ = primitive("masked_fill", "a, value, mask", lambda ctx, grad: _masked_zero(grad, ctx.mask), lambda ctx, grad: sum_to(_masked_pick(grad, ctx.mask),
+                                                                                                                                   size=()),
                          None, raw=True, layout=contiguous)
-_masked_pick = primitive("masked_pick", "a, mask", lambda c, g: _masked_pick(g, c.mask), None, raw=True, layout=_first)
-_masked_zero = primitive("masked_zero", "a, mask", lambda c, g: _masked_zero(g, c.mask), None, raw=True, layout=_first)
-masked_select_ = primitive("masked_select", "a, mask", lambda c, g: _masked_back(g, c.mask, size=c.shapes[0]), None, raw=True)
-_masked_back = primitive("masked_select_backward", "g, mask, *, size", lambda c, g: masked_select_(g, c.mask), None, raw=True)
-_masked_scatter = primitive("masked_scatter", "a, src, mask", lambda c, g: _masked_zero(g, c.mask),
-                            lambda c, g: _masked_source(g, c.mask, size=c.shapes[1]), None, raw=True)
+_masked_pick = primitive("masked_pick", "a, mask", lambda ctx, grad: _masked_pick(grad, ctx.mask), None, raw=True, layout=_first)
+_masked_zero = primitive("masked_zero", "a, mask", lambda ctx, grad: _masked_zero(grad, ctx.mask), None, raw=True, layout=_first)
+masked_select_ = primitive("masked_select", "a, mask", lambda ctx, grad: _masked_back(grad, ctx.mask, size=ctx.shapes[0]), None, raw=True)
+_masked_back = primitive("masked_select_backward", "g, mask, *, size", lambda ctx, grad: masked_select_(grad, ctx.mask), None, raw=True)
+_masked_scatter = primitive("masked_scatter", "a, src, mask", lambda ctx, grad: _masked_zero(grad, ctx.mask),
+                            lambda ctx, grad: _masked_source(grad, ctx.mask, size=ctx.shapes[1]), None, raw=True)
 #: gradient of masked_scatter's source: the elements that the mask selects, then zeros
-_masked_source = primitive("masked_source", "g, mask, *, size", lambda c, g: _masked_scatter(
-    new_full(g, size=c.shapes[0], value=0, np_dtype=g._np_dtype), g, c.mask), None, raw=True)
+_masked_source = primitive("masked_source", "g, mask, *, size", lambda ctx, grad: _masked_scatter(
+    new_full(grad, size=ctx.shapes[0], value=0, np_dtype=grad._np_dtype), grad, ctx.mask), None, raw=True)
 
 
 def _shapes_fit(x, mask):

@@ -12,8 +12,8 @@ _KINDS = {"sum": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min
 
 _segment_back = primitive("segment_reduce_backward", "g, a, out, starts, counts, *, how, n, initial",
                           no_derivative("_segment_reduce_backward"), None, None, None, None)
-_segment_reduce = primitive("segment_reduce", "a, starts, counts, *, how, n, initial", lambda c, g: _segment_back(
-    g, c.a, c.out, c.starts, c.counts, how=c.how, n=c.n, initial=c.initial), None, None)
+_segment_reduce = primitive("segment_reduce", "a, starts, counts, *, how, n, initial", lambda ctx, grad: _segment_back(
+    grad, ctx.a, ctx.out, ctx.starts, ctx.counts, how=ctx.how, n=ctx.n, initial=ctx.initial), None, None)
 #: tensors (batch, segments): the start of each segment along an axis of n elements, and its length
 _segment_starts = primitive("segment_starts", "v, *, n, lengths, unsafe", raw=True)
 

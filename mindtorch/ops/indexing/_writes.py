@@ -30,8 +30,8 @@ def _method(fn):
 
 
 # ------------------------------------------------------------------ fill_, zero_
-_fill = primitive("fill", "a, value", lambda c, g: zeros_like(g), lambda c, g: sum_to(g, size=()), raw=True, layout=as_computed)
-_zero = primitive("zero", "a", lambda c, g: zeros_like(g), raw=True, layout=as_computed)
+_fill = primitive("fill", "a, value", lambda ctx, grad: zeros_like(grad), lambda ctx, grad: sum_to(grad, size=()), raw=True, layout=as_computed)
+_zero = primitive("zero", "a", lambda ctx, grad: zeros_like(grad), raw=True, layout=as_computed)
 
 
 def _fill_value(name, value, x):
@@ -85,7 +85,7 @@ def zero_(self):
 
 
 # ------------------------------------------------------------------ copy_
-_copy = primitive("copy", "a, src", lambda c, g: zeros_like(g), lambda c, g: cast(g, c.dtypes[1]), raw=True, layout=pointwise)
+_copy = primitive("copy", "a, src", lambda ctx, grad: zeros_like(grad), lambda ctx, grad: cast(grad, ctx.dtypes[1]), raw=True, layout=pointwise)
 
 
 @_method
@@ -137,8 +137,8 @@ def _diagonal_view(x, row):
     return _main_diagonal(x)
 
 
-_main_diagonal = primitive("main_diagonal", "a", lambda c, g: _diagonal_back(g, size=c.shapes[0]), view=True, node="DiagonalBackward0")
-_diagonal_back = primitive("main_diagonal_backward", "g, *, size", lambda c, g: _main_diagonal(g), raw=True)
+_main_diagonal = primitive("main_diagonal", "a", lambda ctx, grad: _diagonal_back(grad, size=ctx.shapes[0]), view=True, node="DiagonalBackward0")
+_diagonal_back = primitive("main_diagonal_backward", "g, *, size", lambda ctx, grad: _main_diagonal(grad), raw=True)
 
 
 # ------------------------------------------------------------------ index_put

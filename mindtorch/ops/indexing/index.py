@@ -130,29 +130,29 @@ def _ones(like, size):
     return new_full(like, size=size, value=1, np_dtype=like._np_dtype)
 
 
-def _scatter_reduce_grads(c, g):
+def _scatter_reduce_grads(ctx, grad):
     """Returns (gradient of self, gradient of src)."""
-    how, index, dim = c.how, c.index, c.dim
-    a, src, out = c.a, c.src, c.out
+    how, index, dim = ctx.how, ctx.index, ctx.dim
+    a, src, out = ctx.a, ctx.src, ctx.out
     pick = lambda x: gather_(x, index, dim=dim, check=False)               # noqa: E731
     back = lambda x: within(x, src._sizes)                                 # noqa: E731
     if how == "sum":
-        ga, gs = g, back(pick(g))
+        ga, gs = grad, back(pick(grad))
     elif how == "mean":
-        part = div_(g, scatter_count(g, index, dim=dim, include_self=c.include_self))
+        part = div_(grad, scatter_count(grad, index, dim=dim, include_self=ctx.include_self))
         ga, gs = part, back(pick(part))
     elif how == "prod":
-        ga, gs = _prod_grads(g, a, src, index, dim, c.include_self)
+        ga, gs = _prod_grads(grad, a, src, index, dim, ctx.include_self)
         gs = back(gs)
     else:
         # The elements equal to the extremum share the gradient (self's element counts among them
         # even if it was not included).
-        mine = cast(eq_(a, out), g._np_dtype)
-        theirs = cast(eq_(slice_corner(src, index._sizes), pick(out)), g._np_dtype)
+        mine = cast(eq_(a, out), grad._np_dtype)
+        theirs = cast(eq_(slice_corner(src, index._sizes), pick(out)), grad._np_dtype)
         n = scatter_add_(mine, theirs, index, dim=dim, check=False)
-        share = div_(g, n)  # 0 / 0 where the extremum is NaN, which equals no element
+        share = div_(grad, n)  # 0 / 0 where the extremum is NaN, which equals no element
         ga, gs = mul_(mine, share), back(mul_(theirs, pick(share)))
-    if not c.include_self:
+    if not ctx.include_self:
         ga = scatter_zero(ga, index, dim)
     return ga, gs, None
 
@@ -190,7 +190,7 @@ def slice_corner(x, shape):
     return pick(x, key=tuple([slice(0, n) for n in shape])) if x.ndim == len(shape) else reshape_(x, shape)
 
 
-scatter_reduce_ = primitive("scatter_reduce", "a, src, index, *, dim, how, include_self, check", lambda c, g: _scatter_reduce_grads(c, g),
+scatter_reduce_ = primitive("scatter_reduce", "a, src, index, *, dim, how, include_self, check", lambda ctx, grad: _scatter_reduce_grads(ctx, grad),
                             saves=("a", "src", "out", "index"))
 
 
@@ -451,16 +451,17 @@ def one_hot(input, num_classes=-1):
 
 # ------------------------------------------------------------------ a copy with one region replaced
 def _cut_scatter(name):
-    p = primitive(name, "a, src, *, key", lambda c, g: p(g, new_full(g, size=c.shapes[1], value=0, np_dtype=g._np_dtype), key=c.key),
-                  lambda c, g: clone(pick(g, key=c.key)), raw=True, layout=like)
+    p = primitive(name, "a, src, *, key", lambda ctx, grad: p(grad, new_full(grad, size=ctx.shapes[1], value=0, np_dtype=grad._np_dtype), key=ctx.key),
+                  lambda ctx, grad: clone(pick(grad, key=ctx.key)), raw=True, layout=like)
     return p
 
 
 _slice_scatter, _select_scatter = _cut_scatter("slice_scatter"), _cut_scatter("select_scatter")
 _diagonal_scatter = primitive(
     "diagonal_scatter", "a, src, *, offset, dim1, dim2",
-    lambda c, g: _diagonal_scatter(g, new_full(g, size=c.shapes[1], value=0, np_dtype=g._np_dtype), offset=c.offset, dim1=c.dim1, dim2=c.dim2),
-    lambda c, g: clone(diagonal_(g, offset=c.offset, dim1=c.dim1, dim2=c.dim2)), raw=True, layout=like)
+    lambda ctx, grad: _diagonal_scatter(grad, new_full(grad, size=ctx.shapes[1], value=0, np_dtype=grad._np_dtype), offset=ctx.offset, dim1=ctx.dim1,
+                                        dim2=ctx.dim2),
+    lambda ctx, grad: clone(diagonal_(grad, offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2)), raw=True, layout=like)
 
 
 def _source(name, x, src):
@@ -508,5 +509,5 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
 
 _as_strided_scatter = primitive(
     "as_strided_scatter", "a, src, *, base, region",
-    lambda c, g: _as_strided_scatter(g, new_full(g, size=c.shapes[1], value=0, np_dtype=g._np_dtype), base=c.base, region=c.region),
-    lambda c, g: read_region(g, base=c.base, region=c.region), raw=True, layout=like)
+    lambda ctx, grad: _as_strided_scatter(grad, new_full(grad, size=ctx.shapes[1], value=0, np_dtype=grad._np_dtype), base=ctx.base, region=ctx.region),
+    lambda ctx, grad: read_region(grad, base=ctx.base, region=ctx.region), raw=True, layout=like)

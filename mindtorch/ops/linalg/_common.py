@@ -108,7 +108,7 @@ def mh(a, b):
 
 #: ct(a): a^H as a copy (on MindSpore, a strided view of complex memory costs more than copying a
 #: matrix)
-ct = primitive("adjoint", "a", lambda c, g: ct(g))
+ct = primitive("adjoint", "a", lambda ctx, grad: ct(grad))
 
 
 def column(x):

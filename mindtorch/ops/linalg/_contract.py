@@ -27,8 +27,8 @@ def contract(a, b, la, lb, lo):
 
 
 contract_ = primitive("einsum", "a, b, *, la, lb, lo",
-                      lambda c, g: contract_(g, conj(c.b), la=c.lo, lb=c.lb, lo=c.la),
-                      lambda c, g: contract_(g, conj(c.a), la=c.lo, lb=c.la, lo=c.lb), node="BmmBackward0")
+                      lambda ctx, grad: contract_(grad, conj(ctx.b), la=ctx.lo, lb=ctx.lb, lo=ctx.la),
+                      lambda ctx, grad: contract_(grad, conj(ctx.a), la=ctx.lo, lb=ctx.la, lo=ctx.lb), node="BmmBackward0")
 
 
 # ------------------------------------------------------------------ einsum

@@ -11,12 +11,12 @@ _no_second = unwritten_derivative("_cdist_backward")
 _cdist_grad = primitive("cdist_backward", "g, a, b, dist, *, p, second", _no_second, _no_second, _no_second, _no_second)
 
 
-def _cdist_rule(c, g, second):
+def _cdist_rule(ctx, grad, second):
     # PyTorch computes Euclidean distances by a matrix product with differentiable ops. All others
     # use a kernel whose gradient is not differentiable.
-    if mode.on and c.mm and c.p == 2:
-        return composite_backward(_euclidean, (c.a, c.b), g)[second]
-    return _cdist_grad(g, c.a, c.b, c.out, p=c.p, second=second)
+    if mode.on and ctx.mm and ctx.p == 2:
+        return composite_backward(_euclidean, (ctx.a, ctx.b), grad)[second]
+    return _cdist_grad(grad, ctx.a, ctx.b, ctx.out, p=ctx.p, second=second)
 
 
 def _euclidean(a, b):
@@ -27,7 +27,7 @@ def _euclidean(a, b):
     return s.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
 
 
-cdist_ = primitive("cdist", "a, b, *, p, mm", lambda c, g: _cdist_rule(c, g, False), lambda c, g: _cdist_rule(c, g, True),
+cdist_ = primitive("cdist", "a, b, *, p, mm", lambda ctx, grad: _cdist_rule(ctx, grad, False), lambda ctx, grad: _cdist_rule(ctx, grad, True),
                    saves=("a", "b", "out"))
 
 
@@ -75,4 +75,4 @@ def pdist(input, p=2):
 
 _no_second_of_pairs = unwritten_derivative("_pdist_backward")
 _pdist_grad = primitive("pdist_backward", "g, a, dist, *, p", _no_second_of_pairs, _no_second_of_pairs, _no_second_of_pairs)
-pdist_ = primitive("pdist", "a, *, p", lambda c, g: _pdist_grad(g, c.a, c.out, p=c.p))
+pdist_ = primitive("pdist", "a, *, p", lambda ctx, grad: _pdist_grad(grad, ctx.a, ctx.out, p=ctx.p))

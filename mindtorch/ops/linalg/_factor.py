@@ -38,10 +38,10 @@ def _cholesky_grad(g, f, upper):
     return _solve_tri(f, _solve_tri(f, s, False, adjoint=True), False, left=False)
 
 
-cholesky_ = primitive("linalg_cholesky", "a, *, upper, name", lambda c, g: _cholesky_grad(g, c.out, c.upper),
+cholesky_ = primitive("linalg_cholesky", "a, *, upper, name", lambda ctx, grad: _cholesky_grad(grad, ctx.out, ctx.upper),
                       node="LinalgCholeskyExBackward0")
-cholesky_ex_ = primitive("linalg_cholesky_ex", "a, *, upper", lambda c, g: _cholesky_grad(g[0], c.out0, c.upper), nondiff=(1,))
-legacy_cholesky_ = primitive("cholesky", "a, *, upper, name", lambda c, g: _cholesky_grad(g, c.out, c.upper))
+cholesky_ex_ = primitive("linalg_cholesky_ex", "a, *, upper", lambda ctx, grad: _cholesky_grad(grad[0], ctx.out0, ctx.upper), nondiff=(1,))
+legacy_cholesky_ = primitive("cholesky", "a, *, upper, name", lambda ctx, grad: _cholesky_grad(grad, ctx.out, ctx.upper))
 
 
 @register_op(ns="linalg", out="same", autocast="float32")
@@ -91,7 +91,7 @@ def _cholesky_solve_grads(g, b, f, x, needs, upper):
 
 
 cholesky_solve_ = primitive("cholesky_solve", "b, f, *, upper",
-                            lambda c, g: _cholesky_solve_grads(g, c.b, c.f, c.out, c.needs, c.upper))
+                            lambda ctx, grad: _cholesky_solve_grads(grad, ctx.b, ctx.f, ctx.out, ctx.needs, ctx.upper))
 
 
 @register_op(out=True, autocast="float32")
@@ -114,7 +114,7 @@ def _cholesky_inverse_grad(g, f, m, upper):
 
 
 cholesky_inverse_ = primitive("cholesky_inverse", "f, *, upper",
-                              lambda c, g: _cholesky_inverse_grad(g, c.f, c.out, c.upper))
+                              lambda ctx, grad: _cholesky_inverse_grad(grad, ctx.f, ctx.out, ctx.upper))
 
 
 @register_op(out=True, autocast="float32")
@@ -158,7 +158,7 @@ def _qr_grad(g, q, r, mode):
     return cat([ga, mm(q, rest)], -1)
 
 
-qr_ = partial(primitive("linalg_qr", "a, *, mode", lambda c, g: _qr_grad(g, c.out0, c.out1, c.mode)))
+qr_ = partial(primitive("linalg_qr", "a, *, mode", lambda ctx, grad: _qr_grad(grad, ctx.out0, ctx.out1, ctx.mode)))
 
 
 def qr_of(name, A, mode):
@@ -187,7 +187,7 @@ def torch_qr(input, some=True):
     return qr_of("qr", input, "reduced" if some else "complete")
 
 
-def _no_geqrf_gradient(c, g):
+def _no_geqrf_gradient(ctx, grad):
     raise NotImplementedError("the derivative for 'geqrf' is not implemented.")
 
 
@@ -229,7 +229,7 @@ def _householder_composed(a, tau):
 
 
 householder_ = primitive("linalg_householder_product", "a, tau",
-                         lambda c, g: through(_householder_composed, (c.a, c.tau), g) if c.tau._numel else (None, None))
+                         lambda ctx, grad: through(_householder_composed, (ctx.a, ctx.tau), grad) if ctx.tau._numel else (None, None))
 
 
 def _householder_checked(name, input, tau, second):
@@ -280,7 +280,7 @@ def _ormqr_grads(a, tau, x, g, left, transpose):
     return through(composed, (a, tau, x), g)
 
 
-ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda c, g: _ormqr_grads(c.a, c.tau, c.c, g, c.left, c.transpose))
+ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda ctx, grad: _ormqr_grads(ctx.a, ctx.tau, ctx.c, grad, ctx.left, ctx.transpose))
 
 
 @register_op(out="same", autocast="float32")
@@ -368,8 +368,8 @@ def unpack_lu(lu):
     return add_(lower, eye_like(lu, m=m, n=k)), upper
 
 
-lu_ = partial(primitive("linalg_lu", "a", lambda c, g: _lu_grad(detached(c.out0), c.out1, c.out2, g[1], g[2]), nondiff=(0,)))
-lu_factor_ = primitive("linalg_lu_factor_ex", "a", lambda c, g: _packed_grad(g[0], c.out0, c.out1), nondiff=(1, 2))
+lu_ = partial(primitive("linalg_lu", "a", lambda ctx, grad: _lu_grad(detached(ctx.out0), ctx.out1, ctx.out2, grad[1], grad[2]), nondiff=(0,)))
+lu_factor_ = primitive("linalg_lu_factor_ex", "a", lambda ctx, grad: _packed_grad(grad[0], ctx.out0, ctx.out1), nondiff=(1, 2))
 #: _permutation(pivots, m=, np_dtype=, transposed=): P with A = P L U, or its transpose.
 _permutation = primitive("permutation_matrix", "pivots, *, m, np_dtype, transposed")
 
@@ -434,8 +434,8 @@ def _lu_solve_grads(g, lu, pivots, x, needs, adjoint):
     return neg_(add_(gl, gu)), None, w if needs[2] else None
 
 
-lu_solve_ = primitive("linalg_lu_solve", "lu, pivots, b, *, adjoint", lambda c, g: _lu_solve_grads(
-    g, c.lu, c.pivots, c.out, c.needs, c.adjoint))
+lu_solve_ = primitive("linalg_lu_solve", "lu, pivots, b, *, adjoint", lambda ctx, grad: _lu_solve_grads(
+    grad, ctx.lu, ctx.pivots, ctx.out, ctx.needs, ctx.adjoint))
 
 
 @register_op(ns="linalg", out="same", name="lu_solve")
@@ -484,7 +484,7 @@ def _unpack_grad(g, shape):
     return total(gl, gu)
 
 
-lu_unpack_ = partial(primitive("lu_unpack", "lu", lambda c, g: _unpack_grad(g, c.shapes[0])))
+lu_unpack_ = partial(primitive("lu_unpack", "lu", lambda ctx, grad: _unpack_grad(grad, ctx.shapes[0])))
 _unpack_pivots = primitive("lu_unpack_pivots", "pivots, *, m, np_dtype")
 
 
@@ -509,7 +509,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
 
 
 # ------------------------------------------------------------------ LDL
-def _no_ldl_gradient(c, g):
+def _no_ldl_gradient(ctx, grad):
     raise RuntimeError("derivative for aten::linalg_ldl_factor_ex is not implemented")
 
 

@@ -47,8 +47,8 @@ def _triangular_solve_grads(g, a, x, needs, upper, transpose, unit):
     return gb if needs[0] else None, total(ga, gc) if needs[1] else None
 
 
-triangular_solve_ = partial(primitive("triangular_solve", "b, a, *, upper, transpose, unit", lambda c, g: _triangular_solve_grads(
-    g, c.a, c.out0, c.needs, c.upper, c.transpose, c.unit)))
+triangular_solve_ = partial(primitive("triangular_solve", "b, a, *, upper, transpose, unit", lambda ctx, grad: _triangular_solve_grads(
+    grad, ctx.a, ctx.out0, ctx.needs, ctx.upper, ctx.transpose, ctx.unit)))
 
 
 @register_op(out="same", autocast="float32")

@@ -19,7 +19,7 @@ from mindtorch.ops.shapes.views import diagonal as diagonal_op
 
 
 # ------------------------------------------------------------------ powers and the exponential
-_power_zero = primitive("linalg_matrix_power", "a", lambda c, g: zeros_like(g), raw=True)
+_power_zero = primitive("linalg_matrix_power", "a", lambda ctx, grad: zeros_like(grad), raw=True)
 
 
 def _power(name, input, n):
@@ -63,7 +63,7 @@ def _exp_derivative(a, g):
     return exp_(block)[..., :n, n:]
 
 
-exp_ = primitive("linalg_matrix_exp", "a", lambda c, g: _exp_derivative(ct(c.a), g))
+exp_ = primitive("linalg_matrix_exp", "a", lambda ctx, grad: _exp_derivative(ct(ctx.a), grad))
 
 
 def _matrix_exp(name, input):

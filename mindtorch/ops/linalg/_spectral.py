@@ -98,7 +98,7 @@ def _svd_grad(g, u, s, vh):
     return ga
 
 
-svd_ = partial(primitive("linalg_svd", "a, *, full", lambda c, g: _svd_grad(g, c.out0, c.out1, c.out2)))
+svd_ = partial(primitive("linalg_svd", "a, *, full", lambda ctx, grad: _svd_grad(grad, ctx.out0, ctx.out1, ctx.out2)))
 _svdvals_only = primitive("linalg_svdvals", "a")
 
 
@@ -165,7 +165,7 @@ def _eigh_grad(g, values, v):
     return mm(v, mh(k, v))
 
 
-eigh_ = partial(primitive("linalg_eigh", "a, *, lower", lambda c, g: _eigh_grad(g, c.out0, c.out1)))
+eigh_ = partial(primitive("linalg_eigh", "a, *, lower", lambda ctx, grad: _eigh_grad(grad, ctx.out0, ctx.out1)))
 _eigvalsh_only = primitive("linalg_eigvalsh", "a, *, lower")
 
 
@@ -217,7 +217,7 @@ def _eig_grad(g, values, v):
     return solve_ex_(ct(v), mh(inner, v), left=True, vector=False)[0]
 
 
-eig_ = partial(primitive("linalg_eig", "a", lambda c, g: _eig_grad(g, c.out0, c.out1)))
+eig_ = partial(primitive("linalg_eig", "a", lambda ctx, grad: _eig_grad(grad, ctx.out0, ctx.out1)))
 _eigvals_only = primitive("linalg_eigvals", "a")
 
 
@@ -271,7 +271,7 @@ def _pinv_grad(g, a, p):
     return add_(add_(first, right), left)
 
 
-pinv_ = primitive("linalg_pinv", "a, atol=None, rtol=None, *, hermitian", lambda c, g: _pinv_grad(g, c.a, c.out), None, None)
+pinv_ = primitive("linalg_pinv", "a, atol=None, rtol=None, *, hermitian", lambda ctx, grad: _pinv_grad(grad, ctx.a, ctx.out), None, None)
 
 
 def _pinv_checked(name, f, input, atol, rtol, hermitian):
@@ -336,7 +336,7 @@ def _lstsq_grads(g, a, b, x, needs):
     return ga if needs[0] else None, gb if needs[1] else None
 
 
-lstsq_ = partial(primitive("linalg_lstsq", "a, b, *, rcond, driver", lambda c, g: _lstsq_grads(g, c.a, c.b, c.out0, c.needs),
+lstsq_ = partial(primitive("linalg_lstsq", "a, b, *, rcond, driver", lambda ctx, grad: _lstsq_grads(grad, ctx.a, ctx.b, ctx.out0, ctx.needs),
                            nondiff=(2, 3)))
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 

@@ -21,30 +21,30 @@ from mindtorch.ops.basic import add_, cast, conj, mul_, new_full
 #
 # op(a) @ op(b), where op transposes if ta (tb). The flags avoid transposed views in the gradients.
 mm_ = primitive("mm", "a, b, *, ta, tb",
-                lambda c, g: (mm_(conj(c.b), g, ta=c.tb, tb=True) if c.ta else mm_(g, conj(c.b), ta=False, tb=not c.tb)),
-                lambda c, g: (mm_(g, conj(c.a), ta=True, tb=c.ta) if c.tb else mm_(conj(c.a), g, ta=not c.ta, tb=False)))
+                lambda ctx, grad: (mm_(conj(ctx.b), grad, ta=ctx.tb, tb=True) if ctx.ta else mm_(grad, conj(ctx.b), ta=False, tb=not ctx.tb)),
+                lambda ctx, grad: (mm_(grad, conj(ctx.a), ta=True, tb=ctx.ta) if ctx.tb else mm_(conj(ctx.a), grad, ta=not ctx.ta, tb=False)))
 bmm_ = primitive("bmm", "a, b, *, ta, tb",
-                 lambda c, g: (bmm_(conj(c.b), g, ta=c.tb, tb=True) if c.ta else bmm_(g, conj(c.b), ta=False, tb=not c.tb)),
-                 lambda c, g: (bmm_(g, conj(c.a), ta=True, tb=c.ta) if c.tb else bmm_(conj(c.a), g, ta=not c.ta, tb=False)))
+                 lambda ctx, grad: (bmm_(conj(ctx.b), grad, ta=ctx.tb, tb=True) if ctx.ta else bmm_(grad, conj(ctx.b), ta=False, tb=not ctx.tb)),
+                 lambda ctx, grad: (bmm_(grad, conj(ctx.a), ta=True, tb=ctx.ta) if ctx.tb else bmm_(conj(ctx.a), grad, ta=not ctx.ta, tb=False)))
 
 
 # x @ w.T + b over the last dim, x @ w over the last dim, and the sum of outer products that is the
 # gradient of the weights. The gradients of each are the other two.
-linear_ = primitive("linear", "x, w, b=None", lambda c, g: rows_(g, conj(c.w)), lambda c, g: fold_(g, conj(c.x)),
-                    lambda c, g: column_sum_(g) if c.shapes[2] == g._sizes[-1:] else g, node="AddmmBackward0", order=(2, 0, 1))
-rows_ = primitive("matmul_rows", "x, w", lambda c, g: linear_(g, conj(c.w)), lambda c, g: fold_(conj(c.x), g),
+linear_ = primitive("linear", "x, w, b=None", lambda ctx, grad: rows_(grad, conj(ctx.w)), lambda ctx, grad: fold_(grad, conj(ctx.x)),
+                    lambda ctx, grad: column_sum_(grad) if ctx.shapes[2] == grad._sizes[-1:] else grad, node="AddmmBackward0", order=(2, 0, 1))
+rows_ = primitive("matmul_rows", "x, w", lambda ctx, grad: linear_(grad, conj(ctx.w)), lambda ctx, grad: fold_(conj(ctx.x), grad),
                   node="MmBackward0")
-fold_ = primitive("fold", "a, b", lambda c, g: linear_(conj(c.b), g),
-                  lambda c, g: rows_(conj(c.a), g), node="MmBackward0")
-column_sum_ = primitive("column_sum", "a", lambda c, g: _spread_rows(g, shape=c.shapes[0]), node="SumBackward1")
-_spread_rows = primitive("spread_rows", "g, *, shape", lambda c, g: column_sum_(g),
+fold_ = primitive("fold", "a, b", lambda ctx, grad: linear_(conj(ctx.b), grad),
+                  lambda ctx, grad: rows_(conj(ctx.a), grad), node="MmBackward0")
+column_sum_ = primitive("column_sum", "a", lambda ctx, grad: _spread_rows(grad, shape=ctx.shapes[0]), node="SumBackward1")
+_spread_rows = primitive("spread_rows", "g, *, shape", lambda ctx, grad: column_sum_(grad),
                          raw=True, node="ExpandBackward0")
 
-dot_ = primitive("dot", "a, b", lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
+dot_ = primitive("dot", "a, b", lambda ctx, grad: mul_(grad, conj(ctx.b)), lambda ctx, grad: mul_(grad, conj(ctx.a)))
 # Matrix-vector, vector-matrix and outer products, all with leading batch dims.
-mv_ = primitive("mv", "a, v", lambda c, g: outer_(g, conj(c.v)), lambda c, g: vm_(conj(c.a), g))
-vm_ = primitive("vm", "a, u", lambda c, g: outer_(conj(c.u), g), lambda c, g: mv_(conj(c.a), g), node="MvBackward0")
-outer_ = primitive("outer", "x, y", lambda c, g: mv_(g, conj(c.y)), lambda c, g: vm_(g, conj(c.x)), node="MulBackward0")
+mv_ = primitive("mv", "a, v", lambda ctx, grad: outer_(grad, conj(ctx.v)), lambda ctx, grad: vm_(conj(ctx.a), grad))
+vm_ = primitive("vm", "a, u", lambda ctx, grad: outer_(conj(ctx.u), grad), lambda ctx, grad: mv_(conj(ctx.a), grad), node="MvBackward0")
+outer_ = primitive("outer", "x, y", lambda ctx, grad: mv_(grad, conj(ctx.y)), lambda ctx, grad: vm_(grad, conj(ctx.x)), node="MulBackward0")
 
 
 # ------------------------------------------------------------------ matmul and its special cases
@@ -320,9 +320,9 @@ def _check_expand(shape, target):
                                f"{list(shape)}")
 
 
-addmm_ = primitive("addmm", "c, a, b, *, beta, alpha", lambda c, g: _scaled(g, _conj_number(c.beta)),
-                   lambda c, g: _scaled(bmm_(g, conj(c.b), ta=False, tb=True), _conj_number(c.alpha)),
-                   lambda c, g: _scaled(bmm_(conj(c.a), g, ta=True, tb=False), _conj_number(c.alpha)))
+addmm_ = primitive("addmm", "c, a, b, *, beta, alpha", lambda ctx, grad: _scaled(grad, _conj_number(ctx.beta)),
+                   lambda ctx, grad: _scaled(bmm_(grad, conj(ctx.b), ta=False, tb=True), _conj_number(ctx.alpha)),
+                   lambda ctx, grad: _scaled(bmm_(conj(ctx.a), grad, ta=True, tb=False), _conj_number(ctx.alpha)))
 
 
 def _conj_number(k):
@@ -560,8 +560,8 @@ def kron(input, other):
     return mul_(x, y).reshape([s * t for s, t in zip(sa, sb)])
 
 
-cross_ = primitive("linalg_cross", "a, b, *, dim", lambda c, g: cross_(conj(c.b), g, dim=c.dim),
-                   lambda c, g: cross_(g, conj(c.a), dim=c.dim))
+cross_ = primitive("linalg_cross", "a, b, *, dim", lambda ctx, grad: cross_(conj(ctx.b), grad, dim=ctx.dim),
+                   lambda ctx, grad: cross_(grad, conj(ctx.a), dim=ctx.dim))
 
 
 def cross_product(input, other, dim):

@@ -26,8 +26,8 @@ def _inv_grad(g, out):
     return neg_(hm(out, mh(g, out)))
 
 
-inv_ = primitive("linalg_inv", "a", lambda c, g: _inv_grad(g, c.out), node="LinalgInvExBackward0")
-inv_ex_ = primitive("linalg_inv_ex", "a", lambda c, g: _inv_grad(g[0], c.out0), nondiff=(1,))
+inv_ = primitive("linalg_inv", "a", lambda ctx, grad: _inv_grad(grad, ctx.out), node="LinalgInvExBackward0")
+inv_ex_ = primitive("linalg_inv_ex", "a", lambda ctx, grad: _inv_grad(grad[0], ctx.out0), nondiff=(1,))
 
 
 @register_op(ns="linalg", out="same", autocast="float32")
@@ -70,10 +70,10 @@ def _solve_grads(g, a, x, needs, left, vector):
     return neg_(ga), gb if needs[1] else None
 
 
-solve_ = primitive("linalg_solve", "a, b, *, left, vector", lambda c, g: _solve_grads(g, c.a, c.out, c.needs, c.left, c.vector),
+solve_ = primitive("linalg_solve", "a, b, *, left, vector", lambda ctx, grad: _solve_grads(grad, ctx.a, ctx.out, ctx.needs, ctx.left, ctx.vector),
                    node="LinalgSolveExBackward0")
 solve_ex_ = primitive("linalg_solve_ex", "a, b, *, left, vector",
-                      lambda c, g: _solve_grads(g[0], c.a, c.out0, c.needs, c.left, c.vector), nondiff=(1,))
+                      lambda ctx, grad: _solve_grads(grad[0], ctx.a, ctx.out0, ctx.needs, ctx.left, ctx.vector), nondiff=(1,))
 
 
 def _check_system(name, A, B, left):
@@ -140,8 +140,8 @@ def _triangular_grads(g, a, x, needs, upper, left, unit, adjoint):
 
 #: triangular_(a, b, ...): X with op(A) X = B or X op(A) = B for the triangle of A that `upper`
 #: selects. op is the adjoint or the identity.
-triangular_ = primitive("linalg_solve_triangular", "a, b, *, upper, left, unit, adjoint", lambda c, g: _triangular_grads(
-    g, c.a, c.out, c.needs, c.upper, c.left, c.unit, c.adjoint))
+triangular_ = primitive("linalg_solve_triangular", "a, b, *, upper, left, unit, adjoint", lambda ctx, grad: _triangular_grads(
+    grad, ctx.a, ctx.out, ctx.needs, ctx.upper, ctx.left, ctx.unit, ctx.adjoint))
 
 
 @register_op(ns="linalg", out="same")
@@ -176,7 +176,7 @@ def _adjoint_of_adjugate(g, a):
 
 #: adjugate, det(A) A^-1, also of singular matrices
 _adjugate = primitive("linalg_adjugate", "a")
-det_ = primitive("linalg_det", "a", lambda c, g: _adjoint_of_adjugate(g, c.a))
+det_ = primitive("linalg_det", "a", lambda ctx, grad: _adjoint_of_adjugate(grad, ctx.a))
 
 
 @register_op(ns="linalg", out="same")
@@ -208,7 +208,7 @@ def _slogdet_grad(g, a, sign):
     return mul_(gl[..., None, None], ct(inv_ex_(a)[0]))
 
 
-slogdet_ = partial(primitive("linalg_slogdet", "a", lambda c, g: _slogdet_grad(g, c.a, c.out0)))
+slogdet_ = partial(primitive("linalg_slogdet", "a", lambda ctx, grad: _slogdet_grad(grad, ctx.a, ctx.out0)))
 
 
 @register_op(ns="linalg", out="same")

@@ -17,17 +17,17 @@ from mindtorch.ops.reduction.reduce import sum_all
 
 
 # ------------------------------------------------------------------ nll
-def _nll_back(c, g):
-    return nll_grad_(g, c.target, c.w, reduction=c.reduction, ignore_index=c.ignore_index, size=c.shapes[0])
+def _nll_back(ctx, grad):
+    return nll_grad_(grad, ctx.target, ctx.w, reduction=ctx.reduction, ignore_index=ctx.ignore_index, size=ctx.shapes[0])
 
 
 #: (loss, sample weights). The weights are 0 for ignored samples, and None if all are 1.
-nll_ = primitive("nll_loss", "x, target, weight=None, *, reduction, ignore_index", lambda c, g: nll_grad_(
-    g, c.target, c.out1, reduction=c.reduction, ignore_index=c.ignore_index, size=c.shapes[0]), None, None, residuals=(1,))
+nll_ = primitive("nll_loss", "x, target, weight=None, *, reduction, ignore_index", lambda ctx, grad: nll_grad_(
+    grad, ctx.target, ctx.out1, reduction=ctx.reduction, ignore_index=ctx.ignore_index, size=ctx.shapes[0]), None, None, residuals=(1,))
 #: The same loss, computed from the sample weights that `nll_` returned.
 _nll_of_samples = primitive("nll_of_samples", "x, target, w=None, *, reduction, ignore_index", _nll_back, None, None, node="NllLossBackward0")
-nll_grad_ = primitive("nll_loss_backward", "g, target, w=None, *, reduction, ignore_index, size", lambda c, g: _nll_of_samples(
-    g, c.target, c.w, reduction=c.reduction, ignore_index=c.ignore_index), None, None)
+nll_grad_ = primitive("nll_loss_backward", "g, target, w=None, *, reduction, ignore_index, size", lambda ctx, grad: _nll_of_samples(
+    grad, ctx.target, ctx.w, reduction=ctx.reduction, ignore_index=ctx.ignore_index), None, None)
 
 
 _sample_weights = primitive("sample_weights", "x, target, weight=None, *, ignore_index", raw=True)
@@ -88,18 +88,18 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
 _ce_backward = primitive("cross_entropy_backward", "g, target, weight=None, e, s, w=None, *, ignore_index, smoothing, reduction", raw=True)
 
 
-def _ce_rule(c, g):
+def _ce_rule(ctx, grad):
     if mode.on:
-        w = c.out3
-        if w is None and c.x._handle is not None:
+        w = ctx.out3
+        if w is None and ctx.x._handle is not None:
             # Device kernels may omit the sample weights.
-            w, = _sample_weights(c.x, c.target, c.weight, ignore_index=c.ignore_index)
+            w, = _sample_weights(ctx.x, ctx.target, ctx.weight, ignore_index=ctx.ignore_index)
 
         def compose(x):
-            return _cross_entropy_of_logs(log_softmax_(x, dim=1), c.target, c.weight, w, c.ignore_index, c.smoothing, c.reduction)
-        return again_wide(compose, (c.x,), g)[0]
-    return _ce_backward(g, c.target, c.weight, c.out1, c.out2, c.out3, ignore_index=c.ignore_index, smoothing=c.smoothing,
-                        reduction=c.reduction)
+            return _cross_entropy_of_logs(log_softmax_(x, dim=1), ctx.target, ctx.weight, w, ctx.ignore_index, ctx.smoothing, ctx.reduction)
+        return again_wide(compose, (ctx.x,), grad)[0]
+    return _ce_backward(grad, ctx.target, ctx.weight, ctx.out1, ctx.out2, ctx.out3, ignore_index=ctx.ignore_index, smoothing=ctx.smoothing,
+                        reduction=ctx.reduction)
 
 
 #: (loss, exponentials of the shifted logits, their sums, sample weights as in `nll_`)
@@ -248,9 +248,9 @@ _ctc_grad = primitive("ctc_loss_backward", "g, lp, nll, alpha, labels, *, input_
                       _no_second_ctc, _no_second_ctc, _no_second_ctc, None, None)
 
 
-def _ctc_rule(c, g):
-    return _ctc_grad(g[0], c.lp, c.out0, c.out1, c.out2, input_lengths=c.input_lengths, target_lengths=c.target_lengths, blank=c.blank,
-                     zero_infinity=c.zero_infinity)
+def _ctc_rule(ctx, grad):
+    return _ctc_grad(grad[0], ctx.lp, ctx.out0, ctx.out1, ctx.out2, input_lengths=ctx.input_lengths, target_lengths=ctx.target_lengths, blank=ctx.blank,
+                     zero_infinity=ctx.zero_infinity)
 
 
 #: (loss of each sample, log_alpha, labels as (N, S), divisor of each loss for reduction="mean")

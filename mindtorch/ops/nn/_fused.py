@@ -180,9 +180,10 @@ def reduction_of(reduction, size_average=None, reduce=None):
 
 
 # Sum or mean over all elements in one kernel. The gradient is expanded by one more kernel.
-_mean_all = primitive("mean_elements", "a, *, mean", lambda c, g: _spread(g, shape=c.shapes[0], mean=c.mean), node="MeanBackward0")
-_sum_all = primitive("sum_elements", "a, *, mean", lambda c, g: _spread(g, shape=c.shapes[0], mean=c.mean), node="SumBackward0")
-_spread = primitive("expand_elements", "g, *, shape, mean", lambda c, g: (_mean_all if c.mean else _sum_all)(g, mean=c.mean), node="ExpandBackward0")
+_mean_all = primitive("mean_elements", "a, *, mean", lambda ctx, grad: _spread(grad, shape=ctx.shapes[0], mean=ctx.mean), node="MeanBackward0")
+_sum_all = primitive("sum_elements", "a, *, mean", lambda ctx, grad: _spread(grad, shape=ctx.shapes[0], mean=ctx.mean), node="SumBackward0")
+_spread = primitive("expand_elements", "g, *, shape, mean", lambda ctx, grad: (_mean_all if ctx.mean else _sum_all)(grad, mean=ctx.mean),
+                    node="ExpandBackward0")
 
 
 def reduced(x, reduction):

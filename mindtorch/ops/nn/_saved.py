@@ -20,8 +20,8 @@ def _noise(name):
     return after
 
 
-def _by_noise(c, g):
-    return g * c.other
+def _by_noise(ctx, grad):
+    return grad * ctx.other
 
 
 for _p, _name in ((dropout.drop_, "scale"), (dropout.alpha_, "a")):
@@ -42,8 +42,8 @@ def _places(dims):
         index = pooling._max_index(c.out1, size=c.x._sizes[-dims:], kernel=c.kernel, stride=c.stride, padding=c.padding, dilation=c.dilation)
         return [("result1", flat[0](index))]
 
-    def rule(c, g):
-        return pooling.scatter_places_(g, flat[1](c.result1), size=c.shapes[0][-dims:])
+    def rule(ctx, grad):
+        return pooling.scatter_places_(grad, flat[1](ctx.result1), size=ctx.shapes[0][-dims:])
     return {"ahead": lambda c: [("x", *flat)], "after": after, "rule": rule}
 
 

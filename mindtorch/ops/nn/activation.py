@@ -20,14 +20,14 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 def _linear_pieces(name, constants="", layout=None):
     """Defines a piecewise linear activation. Its gradient is linear in g and has a zero derivative
     with respect to x."""
-    grad = primitive(name + "_backward", f"g, x, *, {constants}", lambda c, g: grad(g, c.x, **_constants(c)), lambda c, g: zeros_like(g),
+    grad = primitive(name + "_backward", f"g, x, *, {constants}", lambda ctx, g: grad(g, ctx.x, **_constants(ctx)), lambda ctx, grad: zeros_like(grad),
                      layout=pointwise)
     keys = tuple(grad.prim.attrs)
 
     def _constants(c):
         return {k: getattr(c, k) for k in keys}
 
-    return primitive(name, f"x, *, {constants}", lambda c, g: grad(g, c.x, **_constants(c)), layout=layout or pointwise)
+    return primitive(name, f"x, *, {constants}", lambda ctx, g: grad(g, ctx.x, **_constants(ctx)), layout=layout or pointwise)
 
 
 def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise):
@@ -35,16 +35,16 @@ def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise
     differentiated again, the gradient of `compose` is used instead."""
     grad = primitive(name + "_backward", f"g, x, *, {constants}", layout=grad_layout)
 
-    def rule(c, g):
+    def rule(ctx, g):
         if mode.on:
-            return again_wide(lambda x: compose(x, **c._attrs), (c.x,), g)[0]
-        return grad(g, c.x, **c._attrs)
+            return again_wide(lambda x: compose(x, **ctx._attrs), (ctx.x,), g)[0]
+        return grad(g, ctx.x, **ctx._attrs)
     return primitive(name, f"x, *, {constants}", rule, layout=layout)
 
 
 # ------------------------------------------------------------------ relu
-relu_grad = primitive("relu_backward", "g, y", lambda c, g: relu_grad(g, c.y), lambda c, g: zeros_like(g), node="ThresholdBackwardBackward0")
-relu_ = primitive("relu", "x", lambda c, g: relu_grad(g, c.out))
+relu_grad = primitive("relu_backward", "g, y", lambda ctx, grad: relu_grad(grad, ctx.y), lambda ctx, grad: zeros_like(grad), node="ThresholdBackwardBackward0")
+relu_ = primitive("relu", "x", lambda ctx, grad: relu_grad(grad, ctx.out))
 
 
 @register_op(inplace=True, sharding="elementwise")
@@ -145,8 +145,9 @@ def leaky_relu__(input, negative_slope=0.01):
     return leaky_relu(input, negative_slope, True)
 
 
-threshold_grad = primitive("threshold_backward", "g, x, *, threshold", lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), lambda c, g: zeros_like(g))
-threshold_p = primitive("threshold", "x, *, threshold, value", lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), layout=pointwise)
+threshold_grad = primitive("threshold_backward", "g, x, *, threshold", lambda ctx, grad: threshold_grad(grad, ctx.x, threshold=ctx.threshold), lambda ctx,
+                           grad: zeros_like(grad))
+threshold_p = primitive("threshold", "x, *, threshold, value", lambda ctx, grad: threshold_grad(grad, ctx.x, threshold=ctx.threshold), layout=pointwise)
 
 
 def _threshold(input, threshold, value):
@@ -178,9 +179,9 @@ def threshold__(input, threshold, value):
     return overwrite(input, _threshold, threshold, value)
 
 
-hardshrink_ = primitive("hardshrink", "x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
-softshrink_ = primitive("softshrink", "x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
-shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd), lambda c, g: zeros_like(g))
+hardshrink_ = primitive("hardshrink", "x, *, lambd", lambda ctx, grad: shrink_grad(grad, ctx.x, lambd=ctx.lambd))
+softshrink_ = primitive("softshrink", "x, *, lambd", lambda ctx, grad: shrink_grad(grad, ctx.x, lambd=ctx.lambd))
+shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda ctx, grad: shrink_grad(grad, ctx.x, lambd=ctx.lambd), lambda ctx, grad: zeros_like(grad))
 
 
 @register_op(out="same", aliases="nn.functional.hardshrink")
@@ -224,8 +225,9 @@ def hardswish(input, inplace=False):
 
 
 # ------------------------------------------------------------------ exponential forms
-_negative = primitive("negative_part", "x", lambda c, g: _keep_negative(g, c.x))
-_keep_negative = primitive("negative_part_backward", "g, x", lambda c, g: _keep_negative(g, c.x), lambda c, g: zeros_like(g), layout=pointwise)
+_negative = primitive("negative_part", "x", lambda ctx, grad: _keep_negative(grad, ctx.x))
+_keep_negative = primitive("negative_part_backward", "g, x", lambda ctx, grad: _keep_negative(grad, ctx.x), lambda ctx, grad: zeros_like(grad),
+                           layout=pointwise)
 
 
 def _compose_elu(x, *, alpha, scale, input_scale):
@@ -306,8 +308,8 @@ def _compose_gelu(x, *, approximate):
 _gelu_grad = primitive("gelu_backward", "g, x, t=None, *, approximate", layout=pointwise)
 #: (result, values saved for the gradient kernel)
 gelu_ = primitive("gelu", "x, *, approximate",
-                  lambda c, g: again_wide(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g)[0] if mode.on
-                  else _gelu_grad(g, c.x, c.out1, approximate=c.approximate), raw=True, residuals=(1,), layout=(pointwise, as_computed))
+                  lambda ctx, grad: again_wide(lambda x: _compose_gelu(x, approximate=ctx.approximate), (ctx.x,), grad)[0] if mode.on
+                  else _gelu_grad(grad, ctx.x, ctx.out1, approximate=ctx.approximate), raw=True, residuals=(1,), layout=(pointwise, as_computed))
 
 
 @register_op(ns="nn.functional", method=False, sharding="elementwise")
@@ -440,11 +442,11 @@ def _positive(x):
 _prelu_backward = primitive("prelu_kernel_backward", "g, x, w, *, needs", layout=(pointwise, pointwise))
 
 
-def _prelu_rule(c, g):
-    if not mode.on and g._handle is None:
-        return _prelu_backward(g, c.x, c.w, needs=c.needs)
-    return (add_(mask_grad(g, _positive(c.x)), mul_(_keep_negative(g, c.x), c.w)) if c.needs[0] else None,
-            mul_(g, _negative(c.x)) if c.needs[1] else None)
+def _prelu_rule(ctx, grad):
+    if not mode.on and grad._handle is None:
+        return _prelu_backward(grad, ctx.x, ctx.w, needs=ctx.needs)
+    return (add_(mask_grad(grad, _positive(ctx.x)), mul_(_keep_negative(grad, ctx.x), ctx.w)) if ctx.needs[0] else None,
+            mul_(grad, _negative(ctx.x)) if ctx.needs[1] else None)
 
 
 prelu_ = primitive("prelu_kernel", "x, w", _prelu_rule, node="PreluKernelBackward0", layout=pointwise)
@@ -535,8 +537,8 @@ def _as_wide(gradient, g, y):
     return cast(gradient(cast(g, F32), cast(y, F32)), d) if d in LOW else gradient(g, y)
 
 
-softmax_ = primitive("softmax", "a, *, dim", lambda c, g: _softmax_rule(g, c.out, c.dim))
-log_softmax_ = primitive("log_softmax", "a, *, dim", lambda c, g: _log_softmax_rule(g, c.out, c.dim))
+softmax_ = primitive("softmax", "a, *, dim", lambda ctx, grad: _softmax_rule(grad, ctx.out, ctx.dim))
+log_softmax_ = primitive("log_softmax", "a, *, dim", lambda ctx, grad: _log_softmax_rule(grad, ctx.out, ctx.dim))
 
 
 def _soft(name, p, input, dim, dtype):

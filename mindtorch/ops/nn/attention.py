@@ -41,12 +41,12 @@ def _compose(q, k, v, *, bias, causal, scale, mask, keep):
     return bmm_(p, v, ta=False, tb=False)
 
 
-def _rule(c, g):
-    keep = c.keep or 1.0
+def _rule(ctx, grad):
+    keep = ctx.keep or 1.0
     if mode.on:
-        bias, causal, scale, mask = c.bias, c.causal, c.scale, c.out2
-        return again_wide(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (c.q, c.k, c.v), g) + (None,)
-    return _backward(g, c.q, c.k, c.v, c.out1, c.out2, scale=c.scale, keep=keep, needs=c.needs) + (None,)
+        bias, causal, scale, mask = ctx.bias, ctx.causal, ctx.scale, ctx.out2
+        return again_wide(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (ctx.q, ctx.k, ctx.v), grad) + (None,)
+    return _backward(grad, ctx.q, ctx.k, ctx.v, ctx.out1, ctx.out2, scale=ctx.scale, keep=keep, needs=ctx.needs) + (None,)
 
 
 #: (result, attention weights, dropout mask). The mask is None with keep=1.

@@ -19,51 +19,51 @@ from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.nn._fused import c_type_name, expand_param, scalar_type_name
 from mindtorch.ops.basic import conj
 
-_squeeze = primitive("squeeze_batch", "a", lambda c, g: _unsqueeze(g), raw=True, layout=as_computed, node="SqueezeBackward1")
-_unsqueeze = primitive("unsqueeze_batch", "a", lambda c, g: _squeeze(g), raw=True, layout=as_computed, node="UnsqueezeBackward0")
+_squeeze = primitive("squeeze_batch", "a", lambda ctx, grad: _unsqueeze(grad), raw=True, layout=as_computed, node="SqueezeBackward1")
+_unsqueeze = primitive("unsqueeze_batch", "a", lambda ctx, grad: _squeeze(grad), raw=True, layout=as_computed, node="UnsqueezeBackward0")
 
 conv_ = primitive(
     "convolution", "x, w, b=None, *, stride, padding, dilation, groups, out",
-    lambda c, g: conv_transposed_(g, conj(c.w), None, size=c.shapes[0][2:], stride=c.stride, padding=c.padding,
-                                  dilation=c.dilation, groups=c.groups),
-    lambda c, g: conv_weight_(g, conj(c.x), kernel=c.shapes[1][2:], stride=c.stride, padding=c.padding, dilation=c.dilation,
-                              groups=c.groups),
-    lambda c, g: channel_sum_(g), node="ConvolutionBackward0", layout=either_last)
+    lambda ctx, grad: conv_transposed_(grad, conj(ctx.w), None, size=ctx.shapes[0][2:], stride=ctx.stride, padding=ctx.padding,
+                                       dilation=ctx.dilation, groups=ctx.groups),
+    lambda ctx, grad: conv_weight_(grad, conj(ctx.x), kernel=ctx.shapes[1][2:], stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation,
+                                   groups=ctx.groups),
+    lambda ctx, grad: channel_sum_(grad), node="ConvolutionBackward0", layout=either_last)
 conv_transposed_ = primitive(
     "convolution_transposed", "g, w, b=None, *, size, stride, padding, dilation, groups",
-    lambda c, g: conv_(g, conj(c.w), None, stride=c.stride, padding=c.padding, dilation=c.dilation, groups=c.groups,
-                       out=c.shapes[0][2:]),
-    lambda c, g: conv_weight_(conj(c.g), g, kernel=c.shapes[1][2:], stride=c.stride, padding=c.padding, dilation=c.dilation,
-                              groups=c.groups),
-    lambda c, g: channel_sum_(g), node="ConvolutionBackward0", layout=either_last)
+    lambda ctx, grad: conv_(grad, conj(ctx.w), None, stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation, groups=ctx.groups,
+                            out=ctx.shapes[0][2:]),
+    lambda ctx, grad: conv_weight_(conj(ctx.g), grad, kernel=ctx.shapes[1][2:], stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation,
+                                   groups=ctx.groups),
+    lambda ctx, grad: channel_sum_(grad), node="ConvolutionBackward0", layout=either_last)
 conv_weight_ = primitive(
     "convolution_weight", "g, x, *, kernel, stride, padding, dilation, groups",
-    lambda c, g: conv_(conj(c.x), g, None, stride=c.stride, padding=c.padding, dilation=c.dilation, groups=c.groups,
-                       out=c.shapes[0][2:]),
-    lambda c, g: conv_transposed_(conj(c.g), g, None, size=c.shapes[1][2:], stride=c.stride, padding=c.padding,
-                                  dilation=c.dilation, groups=c.groups), node="ConvolutionBackward0", layout=either_last)
+    lambda ctx, grad: conv_(conj(ctx.x), grad, None, stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation, groups=ctx.groups,
+                            out=ctx.shapes[0][2:]),
+    lambda ctx, grad: conv_transposed_(conj(ctx.g), grad, None, size=ctx.shapes[1][2:], stride=ctx.stride, padding=ctx.padding,
+                                       dilation=ctx.dilation, groups=ctx.groups), node="ConvolutionBackward0", layout=either_last)
 #: The gradients that `needs` selects. x is None if w's gradient is not needed, and w is None if x's
 #: gradient is not needed.
 _backward = primitive("convolution_backward", "g, x=None, w=None, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs")
 
 
 def _together(transposed):
-    def rule(c, g):
+    def rule(ctx, grad):
         """Computes all gradients in one launch, on devices that have such a kernel."""
-        needs = tuple([e is not None for e in c._next_edges])
-        if mode.on or sum(needs) < 2 or g._np_dtype.kind == "c" or not device_dispatch.has_kernel(g._device, "convolution_backward"):
+        needs = tuple([e is not None for e in ctx._next_edges])
+        if mode.on or sum(needs) < 2 or grad._np_dtype.kind == "c" or not device_dispatch.has_kernel(grad._device, "convolution_backward"):
             return None
-        x = (c.g if transposed else c.x) if needs[1] else None
-        return _backward(g, x, c.w if needs[0] else None, transposed=transposed, sizes=c.shapes[0], kernel=c.shapes[1], stride=c.stride,
-                         padding=c.padding, dilation=c.dilation, groups=c.groups, needs=needs)
+        x = (ctx.g if transposed else ctx.x) if needs[1] else None
+        return _backward(grad, x, ctx.w if needs[0] else None, transposed=transposed, sizes=ctx.shapes[0], kernel=ctx.shapes[1], stride=ctx.stride,
+                         padding=ctx.padding, dilation=ctx.dilation, groups=ctx.groups, needs=needs)
     return rule
 
 
 conv_.prim.together, conv_transposed_.prim.together = _together(False), _together(True)
-channel_sum_ = primitive("channel_sum", "g", lambda c, g: _spread_channels(g, shape=c.shapes[0]),
+channel_sum_ = primitive("channel_sum", "g", lambda ctx, grad: _spread_channels(grad, shape=ctx.shapes[0]),
                          node="SumBackward1")
 _spread_channels = primitive(
-    "spread_channels", "g, *, shape", lambda c, g: channel_sum_(g), raw=True, node="ExpandBackward0")
+    "spread_channels", "g, *, shape", lambda ctx, grad: channel_sum_(grad), raw=True, node="ExpandBackward0")
 
 _ONE, _NONE = {1: (1,), 2: (1, 1), 3: (1, 1, 1)}, {n: ((0, 0),) * n for n in (1, 2, 3)}
 
@@ -303,10 +303,10 @@ def conv_tbc(input, weight, bias, pad=0):
 
 # ------------------------------------------------------------------ unfold, fold
 im2col_ = primitive("im2col", "x, *, kernel, dilation, padding, stride",
-                    lambda c, g: col2im_(g, size=c.shapes[0][2:], kernel=c.kernel, dilation=c.dilation, padding=c.padding,
-                                         stride=c.stride), raw=True)
+                    lambda ctx, grad: col2im_(grad, size=ctx.shapes[0][2:], kernel=ctx.kernel, dilation=ctx.dilation, padding=ctx.padding,
+                                              stride=ctx.stride), raw=True)
 col2im_ = primitive("col2im", "cols, *, size, kernel, dilation, padding, stride",
-                    lambda c, g: im2col_(g, kernel=c.kernel, dilation=c.dilation, padding=c.padding, stride=c.stride))
+                    lambda ctx, grad: im2col_(grad, kernel=ctx.kernel, dilation=ctx.dilation, padding=ctx.padding, stride=ctx.stride))
 
 
 def _window_arguments(name, kernel_size, dilation, padding, stride):

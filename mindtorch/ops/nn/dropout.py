@@ -14,18 +14,19 @@ from mindtorch.ops.nn._fused import inplace as overwrite
 from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
 
 #: x * scale where the mask is set, else 0.
-masked_scale = primitive("masked_scale", "x, mask, *, scale", lambda c, g: masked_scale(g, c.mask, scale=c.scale), None, node="MulBackward0",
+masked_scale = primitive("masked_scale", "x, mask, *, scale", lambda ctx, grad: masked_scale(grad, ctx.mask, scale=ctx.scale), None, node="MulBackward0",
                          layout=stride_rules.under_mask)
 #: (result, mask). Each element stays with probability `keep`; with `feature`, each channel of each
 #: sample.
-drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.scale), residuals=(1,),
+drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda ctx, grad: masked_scale(grad, ctx.out1, scale=ctx.scale), residuals=(1,),
                   node="MulBackward0", layout=(stride_rules.dropout, stride_rules.as_computed))
 # Computes x * mask * a + b, where b depends on the mask.
-alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.a), residuals=(1,),
+alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda ctx, grad: masked_scale(grad, ctx.out1, scale=ctx.a),
+                   residuals=(1,),
                    node="AddBackward0", layout=(stride_rules.dropout, stride_rules.as_computed))
 #: Dropout that returns its mask, which is drawn in C order. PyTorch multiplies x by `scale` rounded
 #: to x's dtype, and the gradient by the unrounded value.
-_native = primitive("native_dropout", "x, *, keep, scale, generator", lambda c, g: masked_scale(g[0], c.out1, scale=_inverse(c.keep)), nondiff=(1,),
+_native = primitive("native_dropout", "x, *, keep, scale, generator", lambda ctx, grad: masked_scale(grad[0], ctx.out1, scale=_inverse(ctx.keep)), nondiff=(1,),
                     node="MulBackward0", layout=(stride_rules.pointwise, stride_rules.as_computed))
 
 

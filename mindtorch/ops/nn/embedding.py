@@ -13,11 +13,12 @@ from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
 
 # ------------------------------------------------------------------ embedding
 lookup_ = primitive("embedding", "weight, index, *, padding, by_freq",
-                    lambda c, g: lookup_grad_(g, c.index, padding=c.padding, by_freq=c.by_freq, rows=c.shapes[0][0]), None, raw=True)
+                    lambda ctx, grad: lookup_grad_(grad, ctx.index, padding=ctx.padding, by_freq=ctx.by_freq, rows=ctx.shapes[0][0]), None, raw=True)
 #: The same lookup with a sparse gradient.
-sparse_lookup_ = primitive("embedding_sparse", "weight, index, *, padding, by_freq", lambda c, g: _sparse_rows(c.index, g, c.shapes[0], c.padding, c.by_freq),
+sparse_lookup_ = primitive("embedding_sparse", "weight, index, *, padding, by_freq", lambda ctx, grad: _sparse_rows(ctx.index, grad, ctx.shapes[0], ctx.padding,
+                                                                                                                    ctx.by_freq),
                            None, raw=True, node="EmbeddingBackward0")
-lookup_grad_ = primitive("embedding_dense_backward", "g, index, *, padding, by_freq, rows", lambda c, g: _lookup_again(c, g), None,
+lookup_grad_ = primitive("embedding_dense_backward", "g, index, *, padding, by_freq, rows", lambda ctx, grad: _lookup_again(ctx, grad), None,
                          saves=("index",))
 _scale_of = primitive("embedding_scale", "index, *, padding, by_freq, rows, np_dtype", None, raw=True)
 _places_unlike = primitive("places_unlike", "index, *, value", None, raw=True)
@@ -25,11 +26,11 @@ _places_unlike = primitive("places_unlike", "index, *, value", None, raw=True)
 _renorm = primitive("embedding_renorm_", "weight, index, *, max_norm, norm_type", None, None, raw=True, layout=as_computed)
 
 
-def _lookup_again(c, g):
+def _lookup_again(ctx, grad):
     # Gradient of the gradient: a lookup in which the padding row is 0.
-    r = lookup_(g, c.index, padding=-1, by_freq=False)
-    if c.padding >= 0 or c.by_freq:
-        r = r * _scale_of(c.index, padding=c.padding, by_freq=c.by_freq, rows=c.rows, np_dtype=r._np_dtype)
+    r = lookup_(grad, ctx.index, padding=-1, by_freq=False)
+    if ctx.padding >= 0 or ctx.by_freq:
+        r = r * _scale_of(ctx.index, padding=ctx.padding, by_freq=ctx.by_freq, rows=ctx.rows, np_dtype=r._np_dtype)
     return r
 
 
@@ -128,46 +129,47 @@ def embedding_renorm_(input, indices, max_norm, norm_type):
 _bag_places = primitive("embedding_bag_places", "index, offsets=None, *, rows, include_last, padding, divisor", raw=True,
                         residuals=(0, 1, 2, 3))
 
-bag_sum_ = primitive("embedding_bag_sum", "rows, bag, *, bags", lambda c, g: _pick_rows(g, c.bag), None, node="EmbeddingBagBackward0")
-_pick_rows = primitive("pick_rows", "a, index", lambda c, g: _put_rows(g, c.index, rows=c.shapes[0][0]), None, raw=True)
-_put_rows = primitive("put_rows", "g, index, *, rows", lambda c, g: _pick_rows(g, c.index), None)
+bag_sum_ = primitive("embedding_bag_sum", "rows, bag, *, bags", lambda ctx, grad: _pick_rows(grad, ctx.bag), None, node="EmbeddingBagBackward0")
+_pick_rows = primitive("pick_rows", "a, index", lambda ctx, grad: _put_rows(grad, ctx.index, rows=ctx.shapes[0][0]), None, raw=True)
+_put_rows = primitive("put_rows", "g, index, *, rows", lambda ctx, grad: _pick_rows(grad, ctx.index), None)
 
 _BAG_ROWS = "weight, index, bag, samples=None, divisor=None, *, bags"
 
 
-def _divided(c, g):
-    return g if c.divisor is None else g / c.divisor
+def _divided(ctx, grad):
+    return grad if ctx.divisor is None else grad / ctx.divisor
 
 
-def _bag_samples(c, g):
-    return _bag_dots(c.weight, _divided(c, g), c.index, c.bag)
+def _bag_samples(ctx, grad):
+    return _bag_dots(ctx.weight, _divided(ctx, grad), ctx.index, ctx.bag)
 
 
-def _bag_sparse(c, g):
-    rows = _pick_rows(_divided(c, g), c.bag)
-    return _at_rows(c.index, rows if c.samples is None else rows * c.samples.unsqueeze(1), c.shapes[0])
+def _bag_sparse(ctx, grad):
+    rows = _pick_rows(_divided(ctx, grad), ctx.bag)
+    return _at_rows(ctx.index, rows if ctx.samples is None else rows * ctx.samples.unsqueeze(1), ctx.shapes[0])
 
 
 #: The bag sums computed directly from the weight, without materializing the rows. For float32 and
 #: float64 on the host.
 bag_rows_ = primitive("embedding_bag_rows", _BAG_ROWS,
-                      lambda c, g: _bag_rows_back(_divided(c, g), c.index, c.bag, c.samples, rows=c.shapes[0][0]), None, None, _bag_samples, None,
+                      lambda ctx, grad: _bag_rows_back(_divided(ctx, grad), ctx.index, ctx.bag, ctx.samples, rows=ctx.shapes[0][0]), None, None, _bag_samples,
+                      None,
                       node="EmbeddingBagBackward0", saves=("divisor",))
 sparse_bag_rows_ = primitive("embedding_bag_rows_sparse", _BAG_ROWS, _bag_sparse, None, None, _bag_samples, None,
                              node="EmbeddingBagBackward0", saves=("divisor",))
 _bag_rows_back = primitive("embedding_bag_rows_backward", "g, index, bag, samples=None, *, rows",
-                           lambda c, g: bag_rows_(g, c.index, c.bag, c.samples, None, bags=c.shapes[0][0]), None, None,
-                           lambda c, g: _bag_dots(g, c.g, c.index, c.bag), node="EmbeddingBagDenseBackward0")
+                           lambda ctx, grad: bag_rows_(grad, ctx.index, ctx.bag, ctx.samples, None, bags=ctx.shapes[0][0]), None, None,
+                           lambda ctx, grad: _bag_dots(grad, ctx.g, ctx.index, ctx.bag), node="EmbeddingBagDenseBackward0")
 _bag_dots = primitive("embedding_bag_dots", "weight, g, index, bag",
-                      lambda c, g: _bag_rows_back(c.g, c.index, c.bag, g, rows=c.shapes[0][0]),
-                      lambda c, g: bag_rows_(c.weight, c.index, c.bag, g, None, bags=c.shapes[1][0]), None, None,
+                      lambda ctx, grad: _bag_rows_back(ctx.g, ctx.index, ctx.bag, grad, rows=ctx.shapes[0][0]),
+                      lambda ctx, grad: bag_rows_(ctx.weight, ctx.index, ctx.bag, grad, None, bags=ctx.shapes[1][0]), None, None,
                       node="EmbeddingBagPerSampleWeightsBackward0")
 
-bag_max_ = primitive("embedding_bag_max", "rows, bag, *, bags", lambda c, g: _bag_max_back(g[0], c.out1, count=c.shapes[0][0]), None,
+bag_max_ = primitive("embedding_bag_max", "rows, bag, *, bags", lambda ctx, grad: _bag_max_back(grad[0], ctx.out1, count=ctx.shapes[0][0]), None,
                      nondiff=(1,), node="EmbeddingBagBackward0")
-_bag_max_back = primitive("embedding_bag_max_backward", "g, at, *, count", lambda c, g: _bag_max_gather(g, c.at), None,
+_bag_max_back = primitive("embedding_bag_max_backward", "g, at, *, count", lambda ctx, grad: _bag_max_gather(grad, ctx.at), None,
                           node="EmbeddingBagBackwardBackward0")
-_bag_max_gather = primitive("embedding_bag_max_gather", "a, at", lambda c, g: _bag_max_back(g, c.at, count=c.shapes[0][0]), None,
+_bag_max_gather = primitive("embedding_bag_max_gather", "a, at", lambda ctx, grad: _bag_max_back(grad, ctx.at, count=ctx.shapes[0][0]), None,
                             node="EmbeddingBagGatherBackward0")
 _bag_winners = primitive("embedding_bag_winners", "at, live", raw=True)
 

@@ -25,10 +25,10 @@ def _elementwise(name, compose, node, layout=pointwise_unless_reduced):
     higher-order gradients."""
     backward = primitive(name + "_backward", "g, x, target, *, reduction, param, needs", layout=pointwise_unless_reduced)
 
-    def rule(c, g):
+    def rule(ctx, grad):
         if mode.on:
-            return again_wide(lambda x, t: reduced(compose(x, t, c.param), c.reduction), (c.x, c.target), g)
-        return backward(g, c.x, c.target, reduction=c.reduction, param=c.param, needs=c.needs)
+            return again_wide(lambda x, t: reduced(compose(x, t, ctx.param), ctx.reduction), (ctx.x, ctx.target), grad)
+        return backward(grad, ctx.x, ctx.target, reduction=ctx.reduction, param=ctx.param, needs=ctx.needs)
     return primitive(name, "x, target, *, reduction, param", rule, node=node, layout=layout)
 
 
@@ -280,7 +280,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
 
 
 #: max(a, least). ValueError if an element is negative.
-_limited_variance = primitive("limited_variance", "a, *, least", lambda c, g: g, raw=True, layout=pointwise, node="AddBackward0")
+_limited_variance = primitive("limited_variance", "a, *, least", lambda ctx, grad: grad, raw=True, layout=pointwise, node="AddBackward0")
 
 
 def _plain(reduction):
@@ -316,7 +316,7 @@ def _common(a, b):
     return broadcast_of(a._sizes, b._sizes)
 
 
-_raised = primitive("limited_norm", "a, *, least", lambda c, g: g, raw=True, layout=pointwise, node="AddBackward0")
+_raised = primitive("limited_norm", "a, *, least", lambda ctx, grad: grad, raw=True, layout=pointwise, node="AddBackward0")
 
 
 def _limited_norm(x, dim, eps):

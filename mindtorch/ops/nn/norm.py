@@ -60,10 +60,10 @@ def _affine(y, w, b):
     return y if b is None else y + b.reshape(shape)
 
 
-def _bn_train_rule(c, g):
+def _bn_train_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g)
-    return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, eps=c.eps, needs=c.needs)
+        return again_wide(lambda x, w, b: _compose_bn(x, w, b, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
+    return _bn_train_backward(grad, ctx.x, ctx.w, ctx.out1, ctx.out3, ctx.out4, eps=ctx.eps, needs=ctx.needs)
 
 
 #: (result, mean, variance, 1 / std, further values for the gradient kernel). 1 / std is present if
@@ -72,10 +72,10 @@ bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn
                      layout=(stride_rules.batch_norm,) + (stride_rules.as_computed,) * 4)
 
 
-def _bn_moving_rule(c, g):
+def _bn_moving_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g) + (None, None)
-    return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, eps=c.eps, needs=c.needs[:3]) + (None, None)
+        return again_wide(lambda x, w, b: _compose_bn(x, w, b, ctx.eps), (ctx.x, ctx.w, ctx.b), grad) + (None, None)
+    return _bn_train_backward(grad, ctx.x, ctx.w, ctx.out1, ctx.out3, ctx.out4, eps=ctx.eps, needs=ctx.needs[:3]) + (None, None)
 
 
 #: Like `bn_train`, for devices that update the running statistics in place in the same kernel.
@@ -96,10 +96,10 @@ def _moves(x, running_mean, running_var, eps):
                     "native_batch_norm_moving"))
 
 
-def _bn_eval_rule(c, g):
+def _bn_eval_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_bn_eval(x, w, b, c.mean, c.var, c.eps), (c.x, c.w, c.b), g) + (None, None)
-    return _bn_eval_backward(g, c.x, c.w, c.mean, c.var, eps=c.eps, needs=c.needs)
+        return again_wide(lambda x, w, b: _compose_bn_eval(x, w, b, ctx.mean, ctx.var, ctx.eps), (ctx.x, ctx.w, ctx.b), grad) + (None, None)
+    return _bn_eval_backward(grad, ctx.x, ctx.w, ctx.mean, ctx.var, eps=ctx.eps, needs=ctx.needs)
 
 
 def _compose_bn_eval(x, w, b, mean, var, eps):
@@ -254,10 +254,10 @@ def _compose_ln(x, w, b, dims, eps):
     return y if b is None else y + b
 
 
-def _ln_rule(c, g):
+def _ln_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_ln(x, w, b, c.dims, c.eps), (c.x, c.w, c.b), g)
-    return _ln_backward(g, c.x, c.w, c.out1, c.out2, c.out3, c.out4, n=c.n, eps=c.eps, needs=c.needs, shape=c.shapes[2])
+        return again_wide(lambda x, w, b: _compose_ln(x, w, b, ctx.dims, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
+    return _ln_backward(grad, ctx.x, ctx.w, ctx.out1, ctx.out2, ctx.out3, ctx.out4, n=ctx.n, eps=ctx.eps, needs=ctx.needs, shape=ctx.shapes[2])
 
 
 #: (result, then mean, 1 / std, variance and normalized rows as far as the gradient kernel uses
@@ -338,10 +338,10 @@ def _compose_rms(x, w, dims, eps):
     return y if w is None else y * w
 
 
-def _rms_rule(c, g):
+def _rms_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w: _compose_rms(x, w, c.dims, c.eps), (c.x, c.w), g)
-    return _rms_backward(g, c.x, c.w, c.out1, n=c.n, needs=c.needs)
+        return again_wide(lambda x, w: _compose_rms(x, w, ctx.dims, ctx.eps), (ctx.x, ctx.w), grad)
+    return _rms_backward(grad, ctx.x, ctx.w, ctx.out1, n=ctx.n, needs=ctx.needs)
 
 
 #: (result, reciprocal of the root mean square)
@@ -379,10 +379,10 @@ def _compose_gn(x, w, b, groups, eps):
     return _affine(y, w, b)
 
 
-def _gn_rule(c, g):
+def _gn_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_gn(x, w, b, c.groups, c.eps), (c.x, c.w, c.b), g)
-    return _gn_backward(g, c.x, c.w, c.out1, c.out2, c.out3, groups=c.groups, needs=c.needs)
+        return again_wide(lambda x, w, b: _compose_gn(x, w, b, ctx.groups, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
+    return _gn_backward(grad, ctx.x, ctx.w, ctx.out1, ctx.out2, ctx.out3, groups=ctx.groups, needs=ctx.needs)
 
 
 _GROUPED = {"raw": True, "residuals": (1, 2, 3), "layout": (stride_rules.suggested_by_first,) + (stride_rules.as_computed,) * 3}
@@ -490,7 +490,7 @@ def _torch_instance_norm(input, weight, bias, running_mean, running_var, use_inp
 
 
 # ------------------------------------------------------------------ local response norm, normalize
-window_sum_ = primitive("channel_window_sum", "x, *, size, before", lambda c, g: window_sum_(g, size=c.size, before=c.size - 1 - c.before),
+window_sum_ = primitive("channel_window_sum", "x, *, size, before", lambda ctx, grad: window_sum_(grad, size=ctx.size, before=ctx.size - 1 - ctx.before),
                         layout=stride_rules.suggested_by_first)
 
 

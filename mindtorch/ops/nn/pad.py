@@ -12,9 +12,9 @@ from mindtorch.ops.shapes._sizes import size_of
 from mindtorch.ops.shapes.shape import in_c_order, pad_constant_
 
 #: `plan` holds (axis, mode, size, before, after) for each padded dim.
-take_axes_ = primitive("pad_by_index", "x, *, plan", lambda c, g: take_axes_grad_(g, plan=c.plan), raw=True, node="ReflectionPad2DBackward0",
+take_axes_ = primitive("pad_by_index", "x, *, plan", lambda ctx, grad: take_axes_grad_(grad, plan=ctx.plan), raw=True, node="ReflectionPad2DBackward0",
                        layout=suggested_by_first)
-take_axes_grad_ = primitive("pad_by_index_backward", "g, *, plan", lambda c, g: take_axes_(g, plan=c.plan), raw=True, layout=suggested_by_first)
+take_axes_grad_ = primitive("pad_by_index_backward", "g, *, plan", lambda ctx, grad: take_axes_(grad, plan=ctx.plan), raw=True, layout=suggested_by_first)
 
 
 def _counts(pad):

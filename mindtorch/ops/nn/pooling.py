@@ -32,23 +32,23 @@ def _suggested(r, operands, kw):
 # Gathering elements at flat indices of the spatial dims, and scattering (with addition or
 # assignment) to them, are each other's gradients.
 gather_places_ = primitive("gather_places", "x, index, *, dims",
-                           lambda c, g: scatter_places_(g, c.index, size=c.shapes[0][-c.dims:]), None, layout=_suggested)
+                           lambda ctx, grad: scatter_places_(grad, ctx.index, size=ctx.shapes[0][-ctx.dims:]), None, layout=_suggested)
 scatter_places_ = primitive("scatter_places", "g, index, *, size",
-                            lambda c, g: gather_places_(g, c.index, dims=len(c.size)), None, layout=_suggested)
+                            lambda ctx, grad: gather_places_(grad, ctx.index, dims=len(ctx.size)), None, layout=_suggested)
 put_places_ = primitive("max_unpool", "x, index, *, size",
-                        lambda c, g: gather_places_(g, c.index, dims=len(c.size)), None, layout=_suggested)
+                        lambda ctx, grad: gather_places_(grad, ctx.index, dims=len(ctx.size)), None, layout=_suggested)
 
 #: offsets of elements within their windows -> flat indices into the spatial dims of the input,
 #: which has `size`
 _max_index = primitive("max_pool_index", "arg, *, size, kernel, stride, padding, dilation", layout=_suggested)
 _max_grad = primitive(
     "max_pool_backward", "g, arg, *, size, kernel, stride, padding, dilation",
-    lambda c, g: gather_places_(g, _max_index(c.arg, size=c.size, kernel=c.kernel, stride=c.stride, padding=c.padding,
-                                              dilation=c.dilation), dims=len(c.size)), None, layout=_suggested)
+    lambda ctx, grad: gather_places_(grad, _max_index(ctx.arg, size=ctx.size, kernel=ctx.kernel, stride=ctx.stride, padding=ctx.padding,
+                                                      dilation=ctx.dilation), dims=len(ctx.size)), None, layout=_suggested)
 
 
-def _max_rule(c, g):
-    return _max_grad(g, c.out1, size=c.shapes[0][-len(c.kernel):], kernel=c.kernel, stride=c.stride, padding=c.padding, dilation=c.dilation)
+def _max_rule(ctx, grad):
+    return _max_grad(grad, ctx.out1, size=ctx.shapes[0][-len(ctx.kernel):], kernel=ctx.kernel, stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation)
 
 
 #: (y, and with `places` the offset of each maximum in its window, in a small integer dtype)
@@ -59,11 +59,11 @@ _max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilat
 
 def _avg_primitives(dims, node, layout=None):
     forward = primitive(f"avg_pool{dims}d", "x, *, kernel, stride, padding, out, include_pad, override",
-                        lambda c, g: backward(g, size=c.shapes[0][-dims:], kernel=c.kernel, stride=c.stride,
-                                              padding=c.padding, include_pad=c.include_pad, override=c.override), node=node, layout=layout)
+                        lambda ctx, grad: backward(grad, size=ctx.shapes[0][-dims:], kernel=ctx.kernel, stride=ctx.stride,
+                                                   padding=ctx.padding, include_pad=ctx.include_pad, override=ctx.override), node=node, layout=layout)
     backward = primitive(f"avg_pool{dims}d_backward", "g, *, size, kernel, stride, padding, include_pad, override",
-                         lambda c, g: forward(g, kernel=c.kernel, stride=c.stride, padding=c.padding,
-                                              out=c.shapes[0][-dims:], include_pad=c.include_pad, override=c.override), layout=layout)
+                         lambda ctx, grad: forward(grad, kernel=ctx.kernel, stride=ctx.stride, padding=ctx.padding,
+                                                   out=ctx.shapes[0][-dims:], include_pad=ctx.include_pad, override=ctx.override), layout=layout)
     return forward
 
 
@@ -73,9 +73,9 @@ _avg_pool = {1: _avg_primitives(1, "SqueezeBackward1"), 2: _avg_primitives(2, "A
 
 def _adaptive_avg_primitives(dims, node, layout=None):
     forward = primitive(f"adaptive_avg_pool{dims}d", "x, *, out",
-                        lambda c, g: backward(g, size=c.shapes[0][-dims:]), node=node, layout=layout)
+                        lambda ctx, grad: backward(grad, size=ctx.shapes[0][-dims:]), node=node, layout=layout)
     backward = primitive(f"adaptive_avg_pool{dims}d_backward", "g, *, size",
-                         lambda c, g: forward(g, out=c.shapes[0][-dims:]), layout=layout)
+                         lambda ctx, grad: forward(grad, out=ctx.shapes[0][-dims:]), layout=layout)
     return forward
 
 
@@ -86,11 +86,11 @@ _adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"),
 
 #: (y, and with `places` the flat indices of the maxima in the input's spatial dims)
 _adaptive_max = {n: primitive(f"adaptive_max_pool{n}d", "x, *, target, places",
-                              lambda c, g: scatter_places_(g[0], c.out1, size=c.shapes[0][-len(c.target):]),
+                              lambda ctx, grad: scatter_places_(grad[0], ctx.out1, size=ctx.shapes[0][-len(ctx.target):]),
                               node=f"AdaptiveMaxPool{max(n, 2)}DBackward0", nondiff=(1,), layout=_suggested if n == 2 else None)
                  for n in (1, 2, 3)}
 _fractional = {n: primitive(f"fractional_max_pool{n}d", "x, samples, *, kernel, target",
-                            lambda c, g: (scatter_places_(g[0], c.out1, size=c.shapes[0][-len(c.kernel):]), None),
+                            lambda ctx, grad: (scatter_places_(grad[0], ctx.out1, size=ctx.shapes[0][-len(ctx.kernel):]), None),
                             node=f"FractionalMaxPool{n}DBackward0", nondiff=(1,))
                for n in (2, 3)}
 

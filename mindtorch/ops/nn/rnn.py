@@ -52,11 +52,11 @@ def _unroll(gates, states, step, sizes, reverse):
 _lstm_grad = primitive("lstm_backward", "gy, gh, gc, x, w_ih, w_hh, w_hr=None, work, *, sizes, reverse, needs")
 
 
-def _lstm_rule(c, g):
+def _lstm_rule(ctx, grad):
     if mode.on:
-        return composite_backward(lambda *a: _compose_lstm(*a, c.sizes, c.reverse),
-                                  (c.x, c.h0, c.c0, c.w_ih, c.w_hh, c.b_ih, c.b_hh, c.w_hr), g)
-    return _lstm_grad(g[0], g[1], g[2], c.x, c.w_ih, c.w_hh, c.w_hr, c.out3, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
+        return composite_backward(lambda *a: _compose_lstm(*a, ctx.sizes, ctx.reverse),
+                                  (ctx.x, ctx.h0, ctx.c0, ctx.w_ih, ctx.w_hh, ctx.b_ih, ctx.b_hh, ctx.w_hr), grad)
+    return _lstm_grad(grad[0], grad[1], grad[2], ctx.x, ctx.w_ih, ctx.w_hh, ctx.w_hr, ctx.out3, sizes=ctx.sizes, reverse=ctx.reverse, needs=ctx.needs)
 
 
 lstm_layer = primitive("lstm", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
@@ -81,10 +81,10 @@ def _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, sizes, reverse):
 _gru_grad = primitive("gru_backward", "gy, gh, x, w_ih, w_hh, gates, h_before, inner, *, sizes, reverse, needs")
 
 
-def _gru_rule(c, g):
+def _gru_rule(ctx, grad):
     if mode.on:
-        return composite_backward(lambda *a: _compose_gru(*a, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
-    return _gru_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, c.out4, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
+        return composite_backward(lambda *a: _compose_gru(*a, ctx.sizes, ctx.reverse), (ctx.x, ctx.h0, ctx.w_ih, ctx.w_hh, ctx.b_ih, ctx.b_hh), grad)
+    return _gru_grad(grad[0], grad[1], ctx.x, ctx.w_ih, ctx.w_hh, ctx.out2, ctx.out3, ctx.out4, sizes=ctx.sizes, reverse=ctx.reverse, needs=ctx.needs)
 
 
 gru_layer = primitive("gru", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, keep", _gru_rule, raw=True, residuals=(2, 3, 4),
@@ -103,10 +103,10 @@ def _compose_rnn(x, h, w_ih, w_hh, b_ih, b_hh, relu, sizes, reverse):
 _rnn_grad = primitive("rnn_backward", "gy, gh, x, w_ih, w_hh, y, h_before, *, relu, sizes, reverse, needs")
 
 
-def _rnn_rule(c, g):
+def _rnn_rule(ctx, grad):
     if mode.on:
-        return composite_backward(lambda *a: _compose_rnn(*a, c.relu, c.sizes, c.reverse), (c.x, c.h0, c.w_ih, c.w_hh, c.b_ih, c.b_hh), g)
-    return _rnn_grad(g[0], g[1], c.x, c.w_ih, c.w_hh, c.out2, c.out3, relu=c.relu, sizes=c.sizes, reverse=c.reverse, needs=c.needs)
+        return composite_backward(lambda *a: _compose_rnn(*a, ctx.relu, ctx.sizes, ctx.reverse), (ctx.x, ctx.h0, ctx.w_ih, ctx.w_hh, ctx.b_ih, ctx.b_hh), grad)
+    return _rnn_grad(grad[0], grad[1], ctx.x, ctx.w_ih, ctx.w_hh, ctx.out2, ctx.out3, relu=ctx.relu, sizes=ctx.sizes, reverse=ctx.reverse, needs=ctx.needs)
 
 
 rnn_layer = primitive("rnn", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep", _rnn_rule, raw=True, residuals=(2, 3),

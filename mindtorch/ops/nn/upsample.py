@@ -20,14 +20,14 @@ _suggested = by_operand(0)
 # All modes share one kernel and one gradient kernel. Each mode has its own primitive because each
 # has its own grad_fn name.
 def _resize_primitive(name):
-    def rule(c, g):
-        return _resize_grad(g, size=c.shapes[0][2:], kind=name, scales=c.scales, align=c.align)
+    def rule(ctx, grad):
+        return _resize_grad(grad, size=ctx.shapes[0][2:], kind=name, scales=ctx.scales, align=ctx.align)
     camel = "".join(w.capitalize() if w[-2:] not in ("1d", "2d", "3d") else w[:-2].capitalize() + w[-2:].upper() for w in name.split("_"))
     return primitive(name, "x, *, size, scales, align", rule, node=camel + "Backward0", layout=_suggested)
 
 
 _resize_grad = primitive("upsample_backward", "g, *, size, kind, scales, align",
-                         lambda c, g: _RESIZE[c.kind](g, size=c.shapes[0][2:], scales=c.scales, align=c.align), layout=_suggested)
+                         lambda ctx, grad: _RESIZE[ctx.kind](grad, size=ctx.shapes[0][2:], scales=ctx.scales, align=ctx.align), layout=_suggested)
 _NAMES = {(mode, n): f"upsample_{mode.replace('-', '_')}{n}d" for mode in ("nearest", "nearest-exact") for n in (1, 2, 3)}
 _NAMES.update({("linear", 1): "upsample_linear1d", ("bilinear", 2): "upsample_bilinear2d", ("trilinear", 3): "upsample_trilinear3d",
                ("bicubic", 2): "upsample_bicubic2d", ("lanczos", 2): "upsample_lanczos2d"})
@@ -158,8 +158,8 @@ def _upsample_bilinear2d_aa(input, output_size, align_corners, scales_h=None, sc
 # ------------------------------------------------------------------ grid_sample
 _grid_grad = primitive("grid_sampler_backward", "g, x, grid, *, kind, padding, align, needs")
 #: Reads x (N, C, *size) at flat indices (N, P) of the spatial dims; then its adjoint.
-_at_points = primitive("grid_points", "x, index", lambda c, g: _add_points(g, c.index, size=c.shapes[0]), None)
-_add_points = primitive("grid_points_backward", "g, index, *, size", lambda c, g: _at_points(g, c.index), None)
+_at_points = primitive("grid_points", "x, index", lambda ctx, grad: _add_points(grad, ctx.index, size=ctx.shapes[0]), None)
+_add_points = primitive("grid_points_backward", "g, index, *, size", lambda ctx, grad: _at_points(grad, ctx.index), None)
 #: For one axis of n pixels: the indices of the taps, then the terms of their weights (see
 #: `_weights_of`).
 _taps = primitive("grid_taps", "coordinate, *, n, kind, padding, align")
@@ -208,10 +208,10 @@ def _compose_grid(x, grid, mode, padding, align):
     return total.reshape((n, c) + out)
 
 
-def _grid_rule(c, g):
+def _grid_rule(ctx, grad):
     if grad_mode.on:
-        return again_wide(lambda x, grid: _compose_grid(x, grid, c.kind, c.padding, c.align), (c.x, c.grid), g)
-    return _grid_grad(g, c.x, c.grid, kind=c.kind, padding=c.padding, align=c.align, needs=c.needs)
+        return again_wide(lambda x, grid: _compose_grid(x, grid, ctx.kind, ctx.padding, ctx.align), (ctx.x, ctx.grid), grad)
+    return _grid_grad(grad, ctx.x, ctx.grid, kind=ctx.kind, padding=ctx.padding, align=ctx.align, needs=ctx.needs)
 
 
 _grid_sample = {n: primitive(f"grid_sampler_{n}d", "x, grid, *, kind, padding, align", _grid_rule, node=f"GridSampler{n}DBackward0")
@@ -327,8 +327,8 @@ def affine_grid_generator(theta, size, align_corners):
 
 
 # ------------------------------------------------------------------ shuffles
-shuffle_ = primitive("pixel_shuffle", "x, *, factor", lambda c, g: unshuffle_(g, factor=c.factor), raw=True, layout=_suggested)
-unshuffle_ = primitive("pixel_unshuffle", "x, *, factor", lambda c, g: shuffle_(g, factor=c.factor), raw=True, layout=_suggested)
+shuffle_ = primitive("pixel_shuffle", "x, *, factor", lambda ctx, grad: unshuffle_(grad, factor=ctx.factor), raw=True, layout=_suggested)
+unshuffle_ = primitive("pixel_unshuffle", "x, *, factor", lambda ctx, grad: shuffle_(grad, factor=ctx.factor), raw=True, layout=_suggested)
 
 
 @register_op(method=False, aliases="nn.functional.pixel_shuffle")
@@ -367,7 +367,7 @@ def pixel_unshuffle(input, downscale_factor):
 
 
 channels_ = primitive("native_channel_shuffle", "x, *, groups",
-                      lambda c, g: channels_(g, groups=g._sizes[1] // c.groups if c.groups else 1), raw=True, layout=_suggested)
+                      lambda ctx, grad: channels_(grad, groups=grad._sizes[1] // ctx.groups if ctx.groups else 1), raw=True, layout=_suggested)
 
 
 @register_op(method=False, aliases="nn.functional.channel_shuffle native_channel_shuffle nn.functional.native_channel_shuffle")

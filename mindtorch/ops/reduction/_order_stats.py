@@ -13,10 +13,10 @@ from mindtorch.ops.basic import add_, cast, mul_, sub_
 from mindtorch.ops.reduction.reduce import _extreme_grad, need_elements
 
 
-def _to_picked(c, g):
+def _to_picked(ctx, grad):
     """Gradient rule of primitives that pick one element per slice and return (values, indices). The
     gradient goes to the picked element."""
-    return put_at(g[0], c.out1, axis=c.axis, keepdim=c.keepdim, shape=c.shapes[0], repeated=False)
+    return put_at(grad[0], ctx.out1, axis=ctx.axis, keepdim=ctx.keepdim, shape=ctx.shapes[0], repeated=False)
 
 
 def _along(name, input, dim):
@@ -31,7 +31,7 @@ def _along(name, input, dim):
 
 # ------------------------------------------------------------------ median
 def _median(name, skip):
-    full = primitive(name + "_all", "a", lambda c, g: _extreme_grad(g, c.a, c.out, None, False), node=name.capitalize() + "Backward0")
+    full = primitive(name + "_all", "a", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, None, False), node=name.capitalize() + "Backward0")
     along = primitive(name + "_dim", "a, *, axis, keepdim", _to_picked, nondiff=(1,), node=name.capitalize() + "Backward1")
     result = struct(name, "values indices")
 
@@ -76,8 +76,8 @@ def mode(input, dim=-1, keepdim=False):
 
 
 # ------------------------------------------------------------------ quantiles
-_sort = primitive("sort_stable", "a, *, axis", lambda c, g: put_at(
-    g[0], c.out1, axis=c.axis, keepdim=True, shape=c.shapes[0], repeated=False), nondiff=(1,), layout=like, node="SortBackward0")
+_sort = primitive("sort_stable", "a, *, axis", lambda ctx, grad: put_at(
+    grad[0], ctx.out1, axis=ctx.axis, keepdim=True, shape=ctx.shapes[0], repeated=False), nondiff=(1,), layout=like, node="SortBackward0")
 #: (index below, index above, fraction between them, last index) of the quantiles q among sorted
 #: values
 _ranks = primitive("quantile_ranks", "v, q, *, axis, interpolation, skip, op", residuals=(0, 1, 2, 3))

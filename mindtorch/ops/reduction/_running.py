@@ -8,11 +8,11 @@ from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.reduction._along import all_
 
 # ------------------------------------------------------------------ flips and shifts used by the gradients
-flip_ = primitive("flip_axis", "a, *, axis", lambda c, g: flip_(g, axis=c.axis), raw=True, layout=like, node="FlipBackward0")
+flip_ = primitive("flip_axis", "a, *, axis", lambda ctx, grad: flip_(grad, axis=ctx.axis), raw=True, layout=like, node="FlipBackward0")
 
 
 #: out[k] = a[k + by], where by is 1 or -1. The end without such an element is `fill`.
-shift = primitive("shift", "a, *, axis, by, fill", lambda c, g: shift(g, axis=c.axis, by=-c.by, fill=0), raw=True)
+shift = primitive("shift", "a, *, axis, by, fill", lambda ctx, grad: shift(grad, axis=ctx.axis, by=-ctx.by, fill=0), raw=True)
 
 
 def _recur_grad_g(h, r, axis):
@@ -22,13 +22,13 @@ def _recur_grad_g(h, r, axis):
 
 
 #: recur(g, r)[k] = g[k] + r[k] * recur(g, r)[k + 1], from the end of the axis.
-recur = primitive("linear_recurrence", "g, r, *, axis", lambda c, h: _recur_grad_g(h, c.r, c.axis),
-                  lambda c, h: mul_(_recur_grad_g(h, c.r, c.axis), conj(shift(c.out, axis=c.axis, by=1, fill=0))))
+recur = primitive("linear_recurrence", "g, r, *, axis", lambda ctx, grad: _recur_grad_g(grad, ctx.r, ctx.axis),
+                  lambda ctx, grad: mul_(_recur_grad_g(grad, ctx.r, ctx.axis), conj(shift(ctx.out, axis=ctx.axis, by=1, fill=0))))
 
 
 # ------------------------------------------------------------------ cumsum, cumprod
-cumsum_ = primitive("cumsum", "a, *, axis", lambda c, g: cumsum_from_end(g, axis=c.axis))
-cumsum_from_end = primitive("cumsum_backward", "a, *, axis", lambda c, g: cumsum_(g, axis=c.axis))
+cumsum_ = primitive("cumsum", "a, *, axis", lambda ctx, grad: cumsum_from_end(grad, axis=ctx.axis))
+cumsum_from_end = primitive("cumsum_backward", "a, *, axis", lambda ctx, grad: cumsum_(grad, axis=ctx.axis))
 
 
 def _cumprod_grad(g, a, out, axis):
@@ -44,7 +44,7 @@ def _cumprod_grad(g, a, out, axis):
     return mul_(conj(before), recur(g, shift(conj(a), axis=axis, by=1, fill=0), axis=axis))
 
 
-cumprod_ = primitive("cumprod", "a, *, axis", lambda c, g: _cumprod_grad(g, c.a, c.out, c.axis))
+cumprod_ = primitive("cumprod", "a, *, axis", lambda ctx, grad: _cumprod_grad(grad, ctx.a, ctx.out, ctx.axis))
 _cumprod_backward = primitive("cumprod_backward", "g, a, out, *, axis", raw=True)
 
 

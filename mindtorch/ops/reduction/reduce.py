@@ -31,7 +31,7 @@ from mindtorch.ops.elementwise.unary import abs_, exp_, sgn_
 
 # ------------------------------------------------------------------ shapes
 #: spread: a reduced tensor repeated over the shape it was reduced from.
-spread = primitive("spread", "g, *, shape, axes, keepdim", lambda c, g: sum_dims(g, axes=c.axes, keepdim=c.keepdim), raw=True,
+spread = primitive("spread", "g, *, shape, axes, keepdim", lambda ctx, grad: sum_dims(grad, axes=ctx.axes, keepdim=ctx.keepdim), raw=True,
                    layout=as_computed, node="ExpandBackward0")
 
 
@@ -43,20 +43,20 @@ def _beside(g, shape, axes, keepdim):
     return g
 
 
-def _summed(c, g, shape, axes, keepdim):
+def _summed(ctx, grad, shape, axes, keepdim):
     """Returns the gradient of a sum.
 
     For a leaf, it is the sum's gradient expanded to the operand's shape with strides of 0, as in
     PyTorch (.grad gets a copy). For a node it is materialized, because many kernels need
     C-contiguous memory.
     """
-    if c._next_edges[0].__class__ is tuple:
-        return spread(g, shape=shape, axes=axes, keepdim=keepdim)
-    return expand_(_beside(g, shape, axes, keepdim), size=shape)
+    if ctx._next_edges[0].__class__ is tuple:
+        return spread(grad, shape=shape, axes=axes, keepdim=keepdim)
+    return expand_(_beside(grad, shape, axes, keepdim), size=shape)
 
 
-sum_all = primitive("sum_all", "a", lambda c, g: _summed(c, g, c.shapes[0], None, False), node="SumBackward0")
-sum_dims = primitive("sum_dims", "a, *, axes, keepdim", lambda c, g: _summed(c, g, c.shapes[0], c.axes, c.keepdim), node="SumBackward1")
+sum_all = primitive("sum_all", "a", lambda ctx, grad: _summed(ctx, grad, ctx.shapes[0], None, False), node="SumBackward0")
+sum_dims = primitive("sum_dims", "a, *, axes, keepdim", lambda ctx, grad: _summed(ctx, grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="SumBackward1")
 
 
 def count(shape, axes):
@@ -103,17 +103,17 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
     return sum_op(x, dim, keepdim, dtype=dtype)
 
 
-_without_nan = primitive("without_nan", "a", lambda c, g: mul_(g, cast(eq_(c.a, c.a), g._np_dtype)), node="NansumBackward0")
+_without_nan = primitive("without_nan", "a", lambda ctx, grad: mul_(grad, cast(eq_(ctx.a, ctx.a), grad._np_dtype)), node="NansumBackward0")
 
 
 def _average(g, shape, axes, keepdim):
     return spread(mul_(g, scalar(1 / max(count(shape, axes), 1), g)), shape=shape, axes=axes, keepdim=keepdim)
 
 
-mean_all = primitive("mean_all", "a", lambda c, g: _average(g, c.shapes[0], None, False), node="MeanBackward0")
-mean_dims = primitive("mean_dims", "a, *, axes, keepdim", lambda c, g: _average(g, c.shapes[0], c.axes, c.keepdim), node="MeanBackward1")
+mean_all = primitive("mean_all", "a", lambda ctx, grad: _average(grad, ctx.shapes[0], None, False), node="MeanBackward0")
+mean_dims = primitive("mean_dims", "a, *, axes, keepdim", lambda ctx, grad: _average(grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="MeanBackward1")
 #: the mean that variances use: accumulated in double precision
-wide_mean = primitive("wide_mean", "a, *, axes, keepdim", lambda c, g: _average(g, c.shapes[0], c.axes, c.keepdim), node="MeanBackward1")
+wide_mean = primitive("wide_mean", "a, *, axes, keepdim", lambda ctx, grad: _average(grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="MeanBackward1")
 
 
 @register_op(out=True)
@@ -158,8 +158,8 @@ def _prod_grad(g, a, out, axis, keepdim):
     return mul_(wide, conj(product_of_others(a, axis)))
 
 
-prod_all = primitive("prod_all", "a", lambda c, g: _prod_grad(g, c.a, c.out, None, False), node="ProdBackward0")
-prod_dim = primitive("prod_dim", "a, *, axis, keepdim", lambda c, g: _prod_grad(g, c.a, c.out, c.axis, c.keepdim), node="ProdBackward1")
+prod_all = primitive("prod_all", "a", lambda ctx, grad: _prod_grad(grad, ctx.a, ctx.out, None, False), node="ProdBackward0")
+prod_dim = primitive("prod_dim", "a, *, axis, keepdim", lambda ctx, grad: _prod_grad(grad, ctx.a, ctx.out, ctx.axis, ctx.keepdim), node="ProdBackward1")
 _prod_backward = primitive("prod_backward", "g, a, out, *, axis, keepdim", raw=True)
 
 
@@ -193,10 +193,10 @@ def _extreme(name):
     """Defines the primitives of a reduction by maximum or minimum: over all elements, over axes,
     and along one axis as (values, indices)."""
     title_ = name.capitalize()
-    full = primitive(name + "_all", "a", lambda c, g: _extreme_grad(g, c.a, c.out, None, False), node=title_ + "Backward1")
-    dims = primitive("a" + name, "a, *, axes, keepdim", lambda c, g: _extreme_grad(g, c.a, c.out, c.axes, c.keepdim, False))
-    along = primitive(name + "_dim", "a, *, axis, keepdim", lambda c, g: put_at(
-        g[0], c.out1, axis=c.axis, keepdim=c.keepdim, shape=c.shapes[0], repeated=False), nondiff=(1,), node=title_ + "Backward0")
+    full = primitive(name + "_all", "a", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, None, False), node=title_ + "Backward1")
+    dims = primitive("a" + name, "a, *, axes, keepdim", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, ctx.axes, ctx.keepdim, False))
+    along = primitive(name + "_dim", "a, *, axis, keepdim", lambda ctx, grad: put_at(
+        grad[0], ctx.out1, axis=ctx.axis, keepdim=ctx.keepdim, shape=ctx.shapes[0], repeated=False), nondiff=(1,), node=title_ + "Backward0")
     return full, dims, along
 
 
@@ -347,8 +347,8 @@ def count_nonzero(input, dim=None):
 # ------------------------------------------------------------------ logsumexp
 logsumexp_ = primitive(
     "logsumexp", "a, *, axes, keepdim",
-    lambda c, g: mul_(spread(g, shape=c.shapes[0], axes=c.axes, keepdim=c.keepdim), conj(exp_(sub_(
-        c.a, spread(c.out, shape=c.shapes[0], axes=c.axes, keepdim=c.keepdim))))))
+    lambda ctx, grad: mul_(spread(grad, shape=ctx.shapes[0], axes=ctx.axes, keepdim=ctx.keepdim), conj(exp_(sub_(
+        ctx.a, spread(ctx.out, shape=ctx.shapes[0], axes=ctx.axes, keepdim=ctx.keepdim))))))
 
 
 @register_op(out=True, aliases="special.logsumexp")
@@ -379,8 +379,8 @@ def _std_grad(g, a, out, axes, keepdim, correction):
     return _var_grad(div_(g, mul_(out, scalar(2, out))), a, axes, keepdim, correction)
 
 
-var_ = primitive("var", "a, *, axes, keepdim, correction", lambda c, g: _var_grad(g, c.a, c.axes, c.keepdim, c.correction))
-std_ = primitive("std", "a, *, axes, keepdim, correction", lambda c, g: _std_grad(g, c.a, c.out, c.axes, c.keepdim, c.correction))
+var_ = primitive("var", "a, *, axes, keepdim, correction", lambda ctx, grad: _var_grad(grad, ctx.a, ctx.axes, ctx.keepdim, ctx.correction))
+std_ = primitive("std", "a, *, axes, keepdim, correction", lambda ctx, grad: _std_grad(grad, ctx.a, ctx.out, ctx.axes, ctx.keepdim, ctx.correction))
 
 
 def _moment(name, prim, input, dim, unbiased, keepdim, correction):
@@ -463,7 +463,7 @@ def _norm_grad(g, a, out, p, axes, keepdim):
 
 
 vector_norm_ = primitive("linalg_vector_norm", "a, *, p, axes, keepdim",
-                         lambda c, g: _norm_grad(g, c.a, c.out, c.p, c.axes, c.keepdim))
+                         lambda ctx, grad: _norm_grad(grad, ctx.a, ctx.out, ctx.p, ctx.axes, ctx.keepdim))
 
 
 def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector_norm"):
@@ -551,8 +551,8 @@ def renorm(input, p, dim, maxnorm):
 
 
 # ------------------------------------------------------------------ trace, hash
-trace_ = primitive("trace", "a", lambda c, g: on_diagonal(g, shape=c.shapes[0]))
-on_diagonal = primitive("trace_backward", "g, *, shape", lambda c, g: trace_(g))
+trace_ = primitive("trace", "a", lambda ctx, grad: on_diagonal(grad, shape=ctx.shapes[0]))
+on_diagonal = primitive("trace_backward", "g, *, shape", lambda ctx, grad: trace_(grad))
 
 
 @register_op(autocast="float32")

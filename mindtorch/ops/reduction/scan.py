@@ -55,8 +55,8 @@ _in_place("cumprod", cumprod)
 
 # ------------------------------------------------------------------ cummax, cummin
 def _running_extreme(name):
-    prim = primitive(name, "a, *, axis", lambda c, g: put_at(
-        g[0], c.out1, axis=c.axis, keepdim=True, shape=c.shapes[0], repeated=True), nondiff=(1,))
+    prim = primitive(name, "a, *, axis", lambda ctx, grad: put_at(
+        grad[0], ctx.out1, axis=ctx.axis, keepdim=True, shape=ctx.shapes[0], repeated=True), nondiff=(1,))
     result = struct(name, "values indices")
 
     def cum(input, dim):
@@ -84,8 +84,8 @@ def _logcumsumexp_grad(g, a, out, axis):
     return mul_(recur(g, conj(ratio), axis=axis), conj(exp_(_difference(a, out))))
 
 
-_difference = primitive("finite_difference", "a, b", lambda c, g: g, lambda c, g: mul_(g, scalar(-1, g)), node="SubBackward0")
-logcumsumexp_ = primitive("logcumsumexp", "a, *, axis", lambda c, g: _logcumsumexp_grad(g, c.a, c.out, c.axis))
+_difference = primitive("finite_difference", "a, b", lambda ctx, grad: grad, lambda ctx, grad: mul_(grad, scalar(-1, grad)), node="SubBackward0")
+logcumsumexp_ = primitive("logcumsumexp", "a, *, axis", lambda ctx, grad: _logcumsumexp_grad(grad, ctx.a, ctx.out, ctx.axis))
 
 
 @register_op(out="same")
@@ -98,10 +98,10 @@ def logcumsumexp(input, dim):
 
 
 # ------------------------------------------------------------------ differences
-diff_ = primitive("diff", "a, *, axis", lambda c, g: undiff(g, axis=c.axis), layout=pointwise, node="SubBackward0")
-undiff = primitive("diff_backward", "g, *, axis", lambda c, g: diff_(g, axis=c.axis))
-pair_sums = primitive("pair_sums", "a, *, axis", lambda c, g: unpair(g, axis=c.axis), layout=pointwise, node="AddBackward0")
-unpair = primitive("pair_sums_backward", "g, *, axis", lambda c, g: pair_sums(g, axis=c.axis), node="AddBackwardBackward0")
+diff_ = primitive("diff", "a, *, axis", lambda ctx, grad: undiff(grad, axis=ctx.axis), layout=pointwise, node="SubBackward0")
+undiff = primitive("diff_backward", "g, *, axis", lambda ctx, grad: diff_(grad, axis=ctx.axis))
+pair_sums = primitive("pair_sums", "a, *, axis", lambda ctx, grad: unpair(grad, axis=ctx.axis), layout=pointwise, node="AddBackward0")
+unpair = primitive("pair_sums_backward", "g, *, axis", lambda ctx, grad: pair_sums(grad, axis=ctx.axis), node="AddBackwardBackward0")
 
 
 @register_op(out="same")
@@ -191,9 +191,9 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
 
 # ------------------------------------------------------------------ gradient
 _stencil = primitive("gradient", "a, *, axis, step, edge_order, np_dtype",
-                     lambda c, g: _unstencil(g, axis=c.axis, step=c.step, edge_order=c.edge_order, np_dtype=c.np_dtype))
+                     lambda ctx, grad: _unstencil(grad, axis=ctx.axis, step=ctx.step, edge_order=ctx.edge_order, np_dtype=ctx.np_dtype))
 _unstencil = primitive("gradient_backward", "g, *, axis, step, edge_order, np_dtype",
-                       lambda c, g: _stencil(g, axis=c.axis, step=c.step, edge_order=c.edge_order, np_dtype=c.np_dtype))
+                       lambda ctx, grad: _stencil(grad, axis=ctx.axis, step=ctx.step, edge_order=ctx.edge_order, np_dtype=ctx.np_dtype))
 
 
 def _slope(rows, p, q):

@@ -18,7 +18,7 @@ def _place(g, at, axis, shape):
     return put_at(g, at, axis=axis, keepdim=True, shape=shape, repeated=False)
 
 
-_sort = primitive("sort", "a, *, axis, descending", lambda c, g: _place(g[0], c.out1, c.axis, c.shapes[0]), nondiff=(1,), layout=like)
+_sort = primitive("sort", "a, *, axis, descending", lambda ctx, grad: _place(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,), layout=like)
 _argsort = primitive("argsort", "a, *, axis, descending", raw=True)
 _Sort, _Topk = struct("sort", "values indices"), struct("topk", "values indices")
 
@@ -50,7 +50,7 @@ def msort(input):
     return sort(input, 0)[0]
 
 
-_topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda c, g: _place(g[0], c.out1, c.axis, c.shapes[0]), nondiff=(1,))
+_topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda ctx, grad: _place(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,))
 
 
 @register_op(out="same")

@@ -8,19 +8,19 @@ from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.indexing._basic_index import along, narrow, pick_select, tensor_list
 
 
-def _cat_grad(c, g):
-    dim, n, start, out = c.dim, g.ndim, 0, []
-    for needed, s in zip(c.needs, c.shapes):
+def _cat_grad(ctx, grad):
+    dim, n, start, out = ctx.dim, grad.ndim, 0, []
+    for needed, s in zip(ctx.needs, ctx.shapes):
         if len(s) != n:
-            out.append(new_full(g, size=s, value=0, np_dtype=g._np_dtype) if needed else None)      # an ignored empty tensor
+            out.append(new_full(grad, size=s, value=0, np_dtype=grad._np_dtype) if needed else None)      # an ignored empty tensor
             continue
-        out.append(narrow(g, dim, start, s[dim]) if needed else None)
+        out.append(narrow(grad, dim, start, s[dim]) if needed else None)
         start += s[dim]
     return out
 
 
-def _stack_grad(c, g):
-    return [pick_select(g, key=along(c.dim, i)) if needed else None for i, needed in enumerate(c.needs)]
+def _stack_grad(ctx, grad):
+    return [pick_select(grad, key=along(ctx.dim, i)) if needed else None for i, needed in enumerate(ctx.needs)]
 
 
 def _suggested_by_all(r, operands, kw):

@@ -12,8 +12,8 @@ from mindtorch.ops.indexing._basic_index import pick_alias
 from mindtorch.ops.shapes._sizes import int_of, ints_of
 
 
-as_strided_ = primitive("as_strided", "a, *, size, stride, at, home, base", lambda c, g: scatter_region(
-    g, base=c.base, region=(c.size, c.stride, c.at - c.home, c.base[2])), view=True)
+as_strided_ = primitive("as_strided", "a, *, size, stride, at, home, base", lambda ctx, grad: scatter_region(
+    grad, base=ctx.base, region=(ctx.size, ctx.stride, ctx.at - ctx.home, ctx.base[2])), view=True)
 
 
 def strided_region(x, size, stride, storage_offset, name="as_strided"):
@@ -56,10 +56,10 @@ def _complex_of(g):
     return view_as_complex_(g if ok else _in_order(g))
 
 
-view_as_real_ = primitive("real_pairs", "a", lambda c, g: _complex_of(g), view=True, node="ViewAsRealBackward0")
-view_as_complex_ = primitive("complex_of_pairs", "a", lambda c, g: view_as_real_(clone(g) if is_conj(g) else g), view=True,
+view_as_real_ = primitive("real_pairs", "a", lambda ctx, grad: _complex_of(grad), view=True, node="ViewAsRealBackward0")
+view_as_complex_ = primitive("complex_of_pairs", "a", lambda ctx, grad: view_as_real_(clone(grad) if is_conj(grad) else grad), view=True,
                              node="ViewAsComplexBackward0")
-_in_order = primitive("pairs_in_order", "a", lambda c, g: g, raw=True, node="CloneBackward0", layout=contiguous)
+_in_order = primitive("pairs_in_order", "a", lambda ctx, grad: grad, raw=True, node="CloneBackward0", layout=contiguous)
 #: Reinterprets the memory of a tensor as another dtype: same memory, no gradient.
 _view_dtype = primitive("view_dtype", "a, *, dtype", raw=True, layout=as_computed)
 _view_dtype.prim.shares = True

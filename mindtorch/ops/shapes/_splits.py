@@ -17,10 +17,10 @@ def _parts(g):
     return g if g.__class__ is list else [g]
 
 
-_split_one = primitive("split", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), view=True)
-_split_sizes = primitive("split_with_sizes", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), view=True)
-_unbind = primitive("unbind", "a, *, dim", lambda c, g: pile(_parts(g), c.dim), view=True)
-_unsafe_split = primitive("unsafe_split", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), raw=True)
+_split_one = primitive("split", "a, *, dim, bounds", lambda ctx, grad: join(_parts(grad), ctx.dim), view=True)
+_split_sizes = primitive("split_with_sizes", "a, *, dim, bounds", lambda ctx, grad: join(_parts(grad), ctx.dim), view=True)
+_unbind = primitive("unbind", "a, *, dim", lambda ctx, grad: pile(_parts(grad), ctx.dim), view=True)
+_unsafe_split = primitive("unsafe_split", "a, *, dim, bounds", lambda ctx, grad: join(_parts(grad), ctx.dim), raw=True)
 # in-place writes to the parts modify the input, without a record in autograd
 _unsafe_split.prim.shares = True
 

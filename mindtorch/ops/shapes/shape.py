@@ -94,10 +94,10 @@ def block_diag(*tensors):
 
 
 # ------------------------------------------------------------------ repeating
-def _repeat_grad(c, g):
-    shape = (1,) * (len(c.repeats) - len(c.shapes[0])) + c.shapes[0]
-    pairs = [n for pair in zip(c.repeats, shape) for n in pair]
-    return reshape_(sum_to(reshape_(g, tuple(pairs)), size=tuple([n for s in shape for n in (1, s)])), c.shapes[0])
+def _repeat_grad(ctx, grad):
+    shape = (1,) * (len(ctx.repeats) - len(ctx.shapes[0])) + ctx.shapes[0]
+    pairs = [n for pair in zip(ctx.repeats, shape) for n in pair]
+    return reshape_(sum_to(reshape_(grad, tuple(pairs)), size=tuple([n for s in shape for n in (1, s)])), ctx.shapes[0])
 
 
 repeat_ = primitive("repeat", "a, *, repeats", _repeat_grad, raw=True)
@@ -138,7 +138,7 @@ def _tile_method(self, *args, dims=None):
 
 Tensor.tile = _tile_method
 
-_repeat_each = primitive("repeat_interleave", "a, *, n, dim", lambda c, g: _sum_groups(g, c.n, c.dim, c.shapes[0]), raw=True)
+_repeat_each = primitive("repeat_interleave", "a, *, n, dim", lambda ctx, grad: _sum_groups(grad, ctx.n, ctx.dim, ctx.shapes[0]), raw=True)
 #: 0, 1, 2, ..., each repeated as often as `counts` specifies
 _repeat_places = primitive("repeat_places", "counts, *, np_dtype", None, raw=True)
 
@@ -193,11 +193,11 @@ def _check_counts(repeats):
 
 
 # ------------------------------------------------------------------ roll, flip, rotate
-roll_ = primitive("roll", "a, *, shifts, dims", lambda c, g: roll_(g, shifts=tuple([-s for s in c.shifts]), dims=c.dims), raw=True,
+roll_ = primitive("roll", "a, *, shifts, dims", lambda ctx, grad: roll_(grad, shifts=tuple([-s for s in ctx.shifts]), dims=ctx.dims), raw=True,
                   layout=suggested_by_first)
 
 
-flip_ = primitive("flip", "a, *, dims", lambda c, g: flip_(g, dims=c.dims), raw=True, layout=like)
+flip_ = primitive("flip", "a, *, dims", lambda ctx, grad: flip_(grad, dims=ctx.dims), raw=True, layout=like)
 
 
 @register_op
@@ -260,7 +260,7 @@ def flipud(input):
 
 
 #: transpose of an intermediate result that nothing else references; not a view for autograd
-_turned = primitive("unsafe_transpose", "a, *, dim0, dim1", lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), raw=True,
+_turned = primitive("unsafe_transpose", "a, *, dim0, dim1", lambda ctx, grad: transpose_(grad, dim0=ctx.dim0, dim1=ctx.dim1), raw=True,
                     node="TransposeBackward0", layout=as_computed)
 
 
@@ -289,8 +289,8 @@ def rot90(input, k=1, dims=(0, 1)):
 
 
 # ------------------------------------------------------------------ copies
-clone_ = primitive("clone_format", "a, *, fmt", lambda c, g: g, raw=True, node="CloneBackward0", layout=as_computed)
-_to_format = primitive("to_copy_format", "a, *, dtype, fmt", lambda c, g: cast(g, c.dtypes[0]), raw=True, node="ToCopyBackward0", layout=as_computed)
+clone_ = primitive("clone_format", "a, *, fmt", lambda ctx, grad: grad, raw=True, node="CloneBackward0", layout=as_computed)
+_to_format = primitive("to_copy_format", "a, *, dtype, fmt", lambda ctx, grad: cast(grad, ctx.dtypes[0]), raw=True, node="ToCopyBackward0", layout=as_computed)
 
 
 def in_format(x, fmt, dtype=None):
@@ -395,8 +395,8 @@ _combination_places = primitive("combination_places", "like, *, n, r, with_repla
 
 
 # ------------------------------------------------------------------ triangles and diagonals
-tril_ = primitive("tril", "a, *, diagonal", lambda c, g: tril_(g, diagonal=c.diagonal), raw=True)
-triu_ = primitive("triu", "a, *, diagonal", lambda c, g: triu_(g, diagonal=c.diagonal), raw=True)
+tril_ = primitive("tril", "a, *, diagonal", lambda ctx, grad: tril_(grad, diagonal=ctx.diagonal), raw=True)
+triu_ = primitive("triu", "a, *, diagonal", lambda ctx, grad: triu_(grad, diagonal=ctx.diagonal), raw=True)
 _places_in_triangle = primitive("tri_indices", "*, row, col, offset, lower, np_dtype, device", raw=True)
 
 
@@ -446,7 +446,7 @@ def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pi
     return _tri_indices("triu_indices", row, col, offset, dtype, device, layout, False)
 
 
-diag_embed_ = primitive("diag_embed", "a, *, offset, dim1, dim2", lambda c, g: diagonal_(g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
+diag_embed_ = primitive("diag_embed", "a, *, offset, dim1, dim2", lambda ctx, grad: diagonal_(grad, offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), raw=True)
 
 
 @register_op
@@ -480,7 +480,7 @@ def diagflat(input, offset=0):
 
 # ------------------------------------------------------------------ padding
 pad_constant_ = primitive("constant_pad_nd", "x, *, pads, value",
-                          lambda c, g: pad_constant_(g, pads=tuple([(-lo, -hi) for lo, hi in c.pads]), value=0), raw=True,
+                          lambda ctx, grad: pad_constant_(grad, pads=tuple([(-lo, -hi) for lo, hi in ctx.pads]), value=0), raw=True,
                           layout=suggested_by_first)
 
 

@@ -23,10 +23,10 @@ CAPTURE = {"_reshape_method": "safe", "_permute_method": "safe"}
 
 
 # ------------------------------------------------------------------ view and reshape
-view_ = primitive("view", "a, *, size", lambda c, g: reshape_(g, c.shapes[0]), view=True)
+view_ = primitive("view", "a, *, size", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True)
 #: Reshapes a tensor that nothing else references, such as an intermediate result. Not a view for
 #: autograd.
-unsafe_view = primitive("unsafe_view", "a, *, size", lambda c, g: reshape_(g, c.shapes[0]), raw=True)
+unsafe_view = primitive("unsafe_view", "a, *, size", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), raw=True)
 
 
 def reshape_(x, size):
@@ -163,10 +163,10 @@ def unflatten(input, dim, sizes):
 
 
 # ------------------------------------------------------------------ adding and removing dims
-unsqueeze_ = primitive("unsqueeze", "a, *, dim", lambda c, g: reshape_(g, c.shapes[0]), view=True)
+unsqueeze_ = primitive("unsqueeze", "a, *, dim", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True)
 #: Inserts dims of size 1 before and after all others.
-_unsqueeze_ends = primitive("unsqueeze_ends", "a, *, before, after", lambda c, g: reshape_(g, c.shapes[0]), view=True, node="UnsqueezeBackward0")
-_squeeze = primitive("squeeze", "a, *, axes", lambda c, g: reshape_(g, c.shapes[0]), view=True)
+_unsqueeze_ends = primitive("unsqueeze_ends", "a, *, before, after", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True, node="UnsqueezeBackward0")
+_squeeze = primitive("squeeze", "a, *, axes", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True)
 
 
 @register_op
@@ -203,10 +203,10 @@ def squeeze(input, dim=None):
 
 
 # ------------------------------------------------------------------ order of dims
-transpose_ = primitive("transpose", "a, *, dim0, dim1", lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), view=True)
-t_ = primitive("t", "a", lambda c, g: t_(g), view=True)
+transpose_ = primitive("transpose", "a, *, dim0, dim1", lambda ctx, grad: transpose_(grad, dim0=ctx.dim0, dim1=ctx.dim1), view=True)
+t_ = primitive("t", "a", lambda ctx, grad: t_(grad), view=True)
 permute_ = primitive("permute", "a, *, dims",
-                     lambda c, g: permute_(g, dims=tuple(sorted(range(len(c.dims)), key=c.dims.__getitem__))), view=True)
+                     lambda ctx, grad: permute_(grad, dims=tuple(sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__))), view=True)
 
 
 @register_op
@@ -420,10 +420,10 @@ def slice_key(x, dim, start, end, step):
     return along(dim, slice(start, end, step))
 
 
-diagonal_ = primitive("diagonal", "a, *, offset, dim1, dim2", lambda c, g: _diagonal_back(
-    g, shape=c.shapes[0], offset=c.offset, dim1=c.dim1, dim2=c.dim2), view=True)
-_diagonal_back = primitive("diagonal_backward", "g, *, shape, offset, dim1, dim2", lambda c, g: diagonal_(
-    g, offset=c.offset, dim1=c.dim1, dim2=c.dim2), raw=True)
+diagonal_ = primitive("diagonal", "a, *, offset, dim1, dim2", lambda ctx, grad: _diagonal_back(
+    grad, shape=ctx.shapes[0], offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), view=True)
+_diagonal_back = primitive("diagonal_backward", "g, *, shape, offset, dim1, dim2", lambda ctx, grad: diagonal_(
+    grad, offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), raw=True)
 
 
 @register_op
@@ -442,10 +442,10 @@ def diagonal_params(x, offset, dim1, dim2):
 
 
 unfold_ = primitive("unfold", "a, *, dim, size, step",
-                    lambda c, g: unfold_back(g, shape=c.shapes[0], dim=c.dim, size=c.size, step=c.step), view=True)
+                    lambda ctx, grad: unfold_back(grad, shape=ctx.shapes[0], dim=ctx.dim, size=ctx.size, step=ctx.step), view=True)
 #: adds up overlapping windows
 unfold_back = primitive("unfold_backward", "g, *, shape, dim, size, step",
-                        lambda c, g: unfold_(g, dim=c.dim, size=c.size, step=c.step), raw=True)
+                        lambda ctx, grad: unfold_(grad, dim=ctx.dim, size=ctx.size, step=ctx.step), raw=True)
 
 
 @register_op(function=False)
@@ -464,7 +464,7 @@ def unfold(self, dimension, size, step):
 
 
 # ------------------------------------------------------------------ broadcasting
-expand_ = primitive("expand", "a, *, size", lambda c, g: g, view=True)
+expand_ = primitive("expand", "a, *, size", lambda ctx, grad: grad, view=True)
 
 
 def expand_to(x, size):

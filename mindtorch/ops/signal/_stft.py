@@ -32,7 +32,7 @@ def _described(name, kind, x, window, n_fft, hop, win, flags):
 
 
 # A copy: strided views of complex memory are slow to create.
-_turned = primitive("transposed_copy", "a", lambda c, g: _turned(g), raw=True, node="TransposeBackward0", layout=as_computed)
+_turned = primitive("transposed_copy", "a", lambda ctx, grad: _turned(grad), raw=True, node="TransposeBackward0", layout=as_computed)
 _least_magnitude = primitive("least_magnitude", "a")
 _warned = set()
 

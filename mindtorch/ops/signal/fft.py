@@ -30,11 +30,11 @@ def _full_grad(g, axes, forward, norm):
 #: `c2c_`: complex (or real) to complex over `axes`. `r2c_`: real to the half spectrum that
 #: determines the transform, halved along the last axis. `c2r_`: from that half spectrum to n real
 #: points.
-c2c_ = primitive("fft_c2c", "a, *, axes, forward, norm", lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftC2CBackward0")
-_real_c2c = primitive("fft_r2c_full", "a, *, axes, forward, norm", lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftR2CBackward0")
-r2c_ = primitive("fft_r2c", "a, *, axes, norm", lambda c, g: _half_grad(g, c.shapes[0], c.axes, c.norm), node="FftR2CBackward0")
+c2c_ = primitive("fft_c2c", "a, *, axes, forward, norm", lambda ctx, grad: _full_grad(grad, ctx.axes, ctx.forward, ctx.norm), node="FftC2CBackward0")
+_real_c2c = primitive("fft_r2c_full", "a, *, axes, forward, norm", lambda ctx, grad: _full_grad(grad, ctx.axes, ctx.forward, ctx.norm), node="FftR2CBackward0")
+r2c_ = primitive("fft_r2c", "a, *, axes, norm", lambda ctx, grad: _half_grad(grad, ctx.shapes[0], ctx.axes, ctx.norm), node="FftR2CBackward0")
 c2r_ = primitive("fft_c2r", "a, *, axes, n, norm",
-                 lambda c, g: _weighted(r2c_(g, axes=c.axes, norm=_SWAPPED[c.norm]), c.n, c.axes[-1], 2.0), node="FftC2RBackward0")
+                 lambda ctx, grad: _weighted(r2c_(grad, axes=ctx.axes, norm=_SWAPPED[ctx.norm]), ctx.n, ctx.axes[-1], 2.0), node="FftC2RBackward0")
 #: the weights of `_weighted`, in the precision of x and with as many dims
 _half_weights = primitive("fft_half_weights", "x, *, n, axis, value")
 

@@ -43,17 +43,19 @@ _top = primitive("sparse_top", "v, ptr, ind, b, *, largest", raw=True)
 
 # Kernels on CSR matrices (ptr: where each row's elements begin, ind: column indices, v: values).
 _product = primitive("sparse_mm", "v, ptr, ind, b, *, rows, ta",
-                     lambda c, g: _dots(conj(c.b), g, c.ptr, c.ind) if c.ta else _dots(g, conj(c.b), c.ptr, c.ind),
+                     lambda ctx, grad: _dots(conj(ctx.b), grad, ctx.ptr, ctx.ind) if ctx.ta else _dots(grad, conj(ctx.b), ctx.ptr, ctx.ind),
                      None, None,
-                     lambda c, g: _product(conj(c.v), c.ptr, c.ind, g, rows=c.shapes[3][0], ta=not c.ta))
+                     lambda ctx, grad: _product(conj(ctx.v), ctx.ptr, ctx.ind, grad, rows=ctx.shapes[3][0], ta=not ctx.ta))
 _terms = primitive("sparse_terms", "pa, ia, pb, ib, pc, ic, *, cols", raw=True)
 _sparse_product = primitive("sparse_matmul", "va, pa, ia, vb, pb, ib, *, cols",
-                            lambda c, g: _factor(g[0], c.vb, c.shapes[0][0], 0, _terms(c.pa, c.ia, c.pb, c.ib, c.out1, c.out2, cols=c.cols)), None, None,
-                            lambda c, g: _factor(g[0], c.va, c.shapes[3][0], 1, _terms(c.pa, c.ia, c.pb, c.ib, c.out1, c.out2, cols=c.cols)), None, None,
+                            lambda ctx, grad: _factor(grad[0], ctx.vb, ctx.shapes[0][0], 0, _terms(ctx.pa, ctx.ia, ctx.pb, ctx.ib, ctx.out1, ctx.out2,
+                                                                                                   cols=ctx.cols)), None, None,
+                            lambda ctx, grad: _factor(grad[0], ctx.va, ctx.shapes[3][0], 1, _terms(ctx.pa, ctx.ia, ctx.pb, ctx.ib, ctx.out1, ctx.out2,
+                                                                                                   cols=ctx.cols)), None, None,
                             nondiff=(1, 2))
 _dots = primitive("sparse_dots", "a, b, ptr, ind",
-                  lambda c, g: _product(g, c.ptr, c.ind, conj(c.b), rows=c.shapes[0][0], ta=False),
-                  lambda c, g: _product(g, c.ptr, c.ind, conj(c.a), rows=c.shapes[1][0], ta=True))
+                  lambda ctx, grad: _product(grad, ctx.ptr, ctx.ind, conj(ctx.b), rows=ctx.shapes[0][0], ta=False),
+                  lambda ctx, grad: _product(grad, ctx.ptr, ctx.ind, conj(ctx.a), rows=ctx.shapes[1][0], ta=True))
 
 
 at_first.append(lambda: [importlib.import_module(f"{__name__}.{m}") for m in ("_coo", "_pointwise", "_shapes", "_products", "_reductions", "_compressed")])

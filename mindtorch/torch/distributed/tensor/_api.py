@@ -16,7 +16,7 @@ from mindtorch.torch.distributed.tensor.placement_types import Partial, Replicat
 
 __all__ = ["DTensor", "distribute_tensor", "distribute_module", "ones", "empty", "full", "rand", "randn", "zeros"]
 
-_part = primitive("to_local", "a", lambda c, g: g, node="ToTorchTensorBackward", view=True, raw=True)
+_part = primitive("to_local", "a", lambda ctx, grad: grad, node="ToTorchTensorBackward", view=True, raw=True)
 
 
 class _Spec:
