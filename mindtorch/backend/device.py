@@ -123,7 +123,7 @@ class Device:
 
     def lacks(self, error: Exception) -> bool:
         """True if a TypeError or ValueError from a kernel means that the target has no kernel for
-        such operands, like `Lacking`. Otherwise the call itself is wrong."""
+        such operands, like `UnsupportedByKernel`. Otherwise the call itself is wrong."""
         return self.of_host  # (`lacking` ends the recording, and the host's kernels run directly)
 
     def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:

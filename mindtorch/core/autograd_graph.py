@@ -104,7 +104,7 @@ def pop_saved_hooks() -> None:
 
 
 def get_saved_hooks() -> list[Pair]:
-    """Returns a copy of the stack, for `put_saved_hooks`."""
+    """Returns a copy of the stack, for `restore_saved_hooks`."""
     return list(hooks_here.pairs)
 
 

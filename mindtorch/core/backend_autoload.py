@@ -27,7 +27,7 @@ def register_device(device: npu.Npu) -> None:
 
 
 def unregister_device(device: npu.Npu) -> None:
-    """Reverts `start`."""
+    """Reverts `register_device`."""
     device_dispatch.unregister(device)
     tensor.housed = None
     npu.see_values_in(None)

@@ -1,9 +1,9 @@
 """Compiled calls for torch.compile: a program of host kernels, and one autograd node.
 
-The program covers forward and backward. `Recording` runs a function once on tensors of a device
+The program covers forward and backward. `JointGraphCapture` runs a function once on tensors of a device
 that records its kernels (backend/joint/). It also runs the backward pass, with the usual autograd
 graph and engine, as AOTAutograd does for its joint forward-backward graph. The recorded events
-become two functions over arrays. `Joint.run` calls the first one, the backward of its node the
+become two functions over arrays. `CompiledFunction.run` calls the first one, the backward of its node the
 second. The kernels and their order are the same as before, but no tensors, autograd or dispatcher
 run between them.
 

@@ -1,7 +1,7 @@
 """Lazy conjugation and negation: tensors whose memory holds the un-conjugated (un-negated) values.
 
-Such a tensor has `Bits` as its handle and a geometry-only array (`Veiled`, or the device's own) as
-its `_a`, so that code that would read or write its values without the dispatcher raises an error.
+Such a tensor has `ConjNegBits` as its handle and a geometry-only array (`UnmaterializedArray`, or the device's own) as
+its `_array`, so that code that would read or write its values without the dispatcher raises an error.
 Memory operations (storages, addresses, overlaps) use `plain(t)`, the tensor without the bits.
 
 A layer of the dispatcher (`mindtorch/core/lazy_conj.py`) resolves the bits: views keep them, every
@@ -17,7 +17,7 @@ import numpy as np
 from mindtorch.backend.device import GeometryArray, UnmaterializedArray, view_of
 from mindtorch.core.tensor_wrappers import BatchedHandle
 
-#: Ids of the live `Bits` objects; they keep the layer active. Adding to a set and removing from it
+#: Ids of the live `ConjNegBits` objects; they keep the layer active. Adding to a set and removing from it
 #: are atomic, so no lock is needed.
 LIVE: set[int] = set()
 

@@ -1,6 +1,6 @@
 """Tensors on devices other than the host: kernel selection, and transfers from and to the host.
 
-A tensor on such a device has its device's handle (`_h`). Its `_a` is an `Opaque` array: shape,
+A tensor on such a device has its device's handle (`_handle`). Its `_array` is an `Opaque` array: shape,
 dtype and strides without values. View geometry is computed by the host's view kernels on
 geometry-only arrays; the view itself is created by the device's `view`.
 """
@@ -248,7 +248,7 @@ def device_to_host(t: Tensor | SavedArray) -> Array:
     if async_errors.windows:
         async_errors.check((t,))
     a = DEVICES[t._device.type].download(t._handle)             # type: ignore[union-attr]
-    async_errors.now += 1  # like `doubt.sure`: the download has waited for everything before it
+    async_errors.now += 1  # like `async_errors.sure`: the download has waited for everything before it
     return a
 
 
@@ -698,7 +698,7 @@ def raise_kernel_error(error: Exception, by_host: Callable[[], object]) -> NoRet
 
     MindSpore rejects operands with its own errors; the host kernel gives PyTorch's message. If the
     host kernel succeeds, the device kernel is at fault and its error is raised. The host result is
-    not used: only `Lacking`, or a target that reports no kernel for these dtypes, falls back to the
+    not used: only `UnsupportedByKernel`, or a target that reports no kernel for these dtypes, falls back to the
     host.
     """
     try:
@@ -760,7 +760,7 @@ def _call_cpu_kernel(make, handles, kw, device):
 
 
 def raise_deferred_error(error: Exception, name: str, handles: Sequence[Any], kw: dict[str, Any], device: Device) -> NoReturn:
-    """Like `judge`, for a deferred kernel."""
+    """Like `raise_kernel_error`, for a deferred kernel."""
     make = TABLES["cpu"].get(name)
     if make is None:
         raise error

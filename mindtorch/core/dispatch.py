@@ -30,7 +30,7 @@ and a primitive through
     meta        shapes only  core/meta.py
 
 A layer is a function (entry, args, kwargs, below) that returns the call's result; `below(entry,
-args, kwargs)` continues with the next layer. Where speed matters, its attribute `bound` takes
+args, kwargs)` continues with the next register_layer. Where speed matters, its attribute `bound` takes
 `below` in advance and returns (entry, args, kwargs) -> result. The flag is global to the process;
 every layer tracks per thread whether it is active.
 """
@@ -123,7 +123,7 @@ def register_layer(kind: str, name: str) -> Callable[[Layer], Layer]:
 
 
 def enable_layer(kind: str, name: str) -> None:
-    """Activates a layer; to be matched by `drop`."""
+    """Activates a layer; to be matched by `disable_layer`."""
     with _lock:
         n = _users[kind, name] = _users.get((kind, name), 0) + 1
         if n == 1:
@@ -132,7 +132,7 @@ def enable_layer(kind: str, name: str) -> None:
 
 
 def disable_layer(kind: str, name: str) -> None:
-    """Reverts one `want`."""
+    """Reverts one `enable_layer`."""
     with _lock:
         n = _users[kind, name] = _users[kind, name] - 1
         if not n:

@@ -91,7 +91,7 @@ def fused_step(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[
             if v is None:
                 bump_version(t)
             else:
-                v.v += 1  # inlined `bump`: saves a call per tensor
+                v.v += 1  # inlined `bump_version`: saves a call per tensor
 
 
 @device_lock

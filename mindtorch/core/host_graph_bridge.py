@@ -2,8 +2,8 @@
 of them is computed (torch.compile(backend="mindspore")).
 
 The bridge device is internal: no name refers to it, and its tensors never leave the graph. Inputs
-(`over`) are not copied: parameters, buffers and inputs are read and modified in place, and share
-their version counters with the host tensors. Outputs (`back`) are not copied either. Each direction
+(`to_graph`) are not copied: parameters, buffers and inputs are read and modified in place, and share
+their version counters with the host tensors. Outputs (`from_graph`) are not copied either. Each direction
 is one autograd node, so gradients take the same route: they are copied into the graph, because host
 code may still modify them, and leave it without a copy.
 """

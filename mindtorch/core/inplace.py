@@ -1,6 +1,6 @@
 """In-place writes, with and without grad, through views of views.
 
-A view's `_a` is a strided NumPy view of its base's memory, so a write without grad is a plain
+A view's `_array` is a strided NumPy view of its base's memory, so a write without grad is a plain
 memory write. With grad the write becomes a node. For a write to a tensor that is not a view, the
 history of the result replaces the tensor's own. For a write to a view, the *base* gets a CopySlices
 node, whose backward zeroes the written region in the base's gradient and passes that region on as
@@ -803,7 +803,7 @@ def refresh_views(base: Tensor) -> None:
             continue
         live.append(ref)
         if v._creation_meta is not None:
-            v._requires_grad_ = True  # from now on its use with grad is an error (`check_fragile`)
+            v._requires_grad_ = True  # from now on its use with grad is an error (`check_inplace_on_view`)
             continue
         node = _reading(v, base, (base._grad_fn_, base._output_nr), place)
         if native_recording():

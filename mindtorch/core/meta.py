@@ -1,6 +1,6 @@
 """The meta device: tensors with a shape, strides and a dtype, but no values.
 
-The `_a` of a meta tensor is an ordinary ndarray on address space that is reserved once and never
+The `_array` of a meta tensor is an ordinary ndarray on address space that is reserved once and never
 touched. NumPy's own rules compute shapes, strides and views, and no memory is used, whatever the
 size. The arrays are read-only, so that they cannot be modified by mistake. `running` stops kernels
 from reading them: inside it the dispatcher computes only the shape and dtype of every primitive's

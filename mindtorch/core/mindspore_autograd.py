@@ -1,8 +1,8 @@
 """MindSpore's ops in torch-style autograd.
 
 A facade tensor passed to a MindSpore op is replaced by a proxy: a native MindSpore tensor on the
-same memory that is a leaf of MindSpore's autograd and has a `Place`, its edge in mindtorch's graph.
-Results of the op stay native, with MindSpore's history, until the facade uses them. Then `adopted`
+same memory that is a leaf of MindSpore's autograd and has a `GradEdgeProxy`, its edge in mindtorch's graph.
+Results of the op stay native, with MindSpore's history, until the facade uses them. Then `wrap_native`
 gives them a node. Its edges are the places (of facade tensors and of Parameters) that the result
 depends on, and its rule lets MindSpore differentiate the part in between. With create_graph it
 raises, because MindSpore's second derivatives lose terms.
@@ -72,7 +72,7 @@ class GradEdgeProxy:
 
 
 class _ParameterGradEdgeProxy(GradEdgeProxy):
-    """Like `Place`, for a native Parameter."""
+    """Like `GradEdgeProxy`, for a native Parameter."""
 
     __slots__ = ()
 

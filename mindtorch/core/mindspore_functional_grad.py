@@ -178,7 +178,7 @@ METHODS = frozenset("abs add all any astype ceil cos div equal exp floor greater
 _ASKS = frozenset(("__class__", "__fallback__", "__ms_dispatch__", *METHODS))
 _READS = frozenset(("asnumpy", "_item", "_tolist", "numpy", "item", "tolist"))
 def materialize(t: Any) -> None:
-    """Computes the values of a `Later`."""
+    """Computes the values of a `LazyTensor`."""
     t.__class__ = Tensor
     to_mindspore_now(t)
 

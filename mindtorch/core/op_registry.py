@@ -98,7 +98,7 @@ def register_op(fn: Callable[..., Any] | None = None, *, name: str | None = None
                   so for `alpha=`. "own": the last kernel of the body may write to the op's first
                   operand, which the body does not read afterwards
         out       torch.<name> accepts `out=`, of any dtype to which the result can be cast. "same"
-                  (or a `Same` with PyTorch's error message): only of the result's dtype. "asked":
+                  (or a `SameDtype` with PyTorch's error message): only of the result's dtype. "asked":
                   the dtype of `out=` acts like `dtype=` and must agree with it
         aliases   other public names of the op ("multiply"; dotted ones such as "special.expit" go
                   to their namespace)
@@ -184,7 +184,7 @@ def record_of(f: Any) -> OpSchema | None:
 def publish(o: OpSchema, legacy: Callable[..., Any] | None = None, n_positional: int | None = None) -> Callable[..., Any]:
     """Returns an op's public function.
 
-    legacy: wraps a function so that it also accepts deprecated argument orders; `usual` is the
+    legacy: wraps a function so that it also accepts deprecated argument orders; `n_positional` is the
     number of positional arguments in the current order.
     """
     fn = o.body

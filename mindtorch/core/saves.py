@@ -1,10 +1,10 @@
 """Saved tensors while saved-tensor hooks are active: hooks see the tensors that PyTorch's nodes
 save, at the time PyTorch saves them.
 
-Without hooks, a node saves what its rules read, partly as raw kernel outputs (`held`). Hooks see
+Without hooks, a node saves what its rules read, partly as raw kernel outputs (`residuals`). Hooks see
 every tensor that a node saves: the operands before the kernel runs, so that a hook that raises (a
 checkpoint that has recomputed enough) avoids the kernel, and the rest afterwards. Where PyTorch's
-node saves other tensors, `tells` declares them, and the rules derive what they read from those.
+node saves other tensors, `declare_saved` declares them, and the rules derive what they read from those.
 """
 from __future__ import annotations
 

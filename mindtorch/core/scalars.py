@@ -36,7 +36,7 @@ def scalar_array(value: Any, dtype: NpDtype) -> Array:
 def checked_convert(value: Any, dtype: NpDtype) -> Number:
     """Converts a number to a Python number that can fill an array of this dtype.
 
-    It is not yet rounded to the dtype. Raises the errors of `number_as`.
+    It is not yet rounded to the dtype. Raises the errors of `scalar_array`.
     """
     kind = dtype.kind
     if value.__class__ is float and kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
@@ -84,14 +84,14 @@ def _python(a):
 
 
 def plain_number(value: Any, dtype: NpDtype) -> Number:
-    """Rounds a number to a dtype and returns a Python number; errors as in `number_as`."""
+    """Rounds a number to a dtype and returns a Python number; errors as in `scalar_array`."""
     return _python(scalar_array(value, dtype))
 
 
 def cast_scalar(value: Any, dtype: NpDtype) -> ScalarOperand:
-    """Returns a number as a `Const` of exactly this dtype; errors as in `number_as`.
+    """Returns a number as a `ScalarOperand` of exactly this dtype; errors as in `scalar_array`.
 
-    A plain `Const` next to float16 tensors is float32.
+    A plain `ScalarOperand` next to float16 tensors is float32.
     """
     c = ScalarOperand.__new__(ScalarOperand)
     c._array = scalar_array(value, dtype)
@@ -100,7 +100,7 @@ def cast_scalar(value: Any, dtype: NpDtype) -> ScalarOperand:
 
 @quiet
 def rounded(c: ScalarOperand, dtype: NpDtype) -> ScalarOperand:
-    """Rounds a `Const` to a half-precision dtype."""
+    """Rounds a `ScalarOperand` to a half-precision dtype."""
     r = ScalarOperand(0, F32)
     r._array = c._array.astype(F32).astype(dtype) if dtype.kind == "V" else c._array.astype(dtype)
     return r

@@ -1,10 +1,10 @@
 """Trace segments of `mindtorch/core/replay.py` that share dynamic-shape graphs.
 
 The segments of such a group differ only in sizes. The graphs are in
-`mindtorch/backend/mindspore/graph/_dynamic.py`. A segment belongs to a `Family`, identified by its
+`mindtorch/backend/mindspore/graph/_dynamic.py`. A segment belongs to a `DynamicShapeGroup`, identified by its
 kernels and their operands. A size is recorded before a graph serves it: when it is seen for the
 second time or, if a dynamic-shape graph exists already, while its kernels run for the first time
-(`Ahead`). If the recording matches the family's graph, no new graph is built and the segment's
+(`AheadOfTimeRecorder`). If the recording matches the family's graph, no new graph is built and the segment's
 branch is not counted in `Trace.branches`.
 """
 from __future__ import annotations

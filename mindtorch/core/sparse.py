@@ -2,7 +2,7 @@
 rows or columns (CSR, CSC, BSR, BSC).
 
 Their autograd history is that of their values, so gradients flow through everything computed from
-them. Attributes that dense code reads from a tensor (`_a`, `_grad_fn_`, ...) raise SparseUse, so a
+them. Attributes that dense code reads from a tensor (`_array`, `_grad_fn_`, ...) raise SparseUse, so a
 sparse tensor cannot be mistaken for a dense one. When an op raises it, the dispatcher looks for a
 sparse implementation of the op (`answer`).
 """

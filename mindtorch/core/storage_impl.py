@@ -4,11 +4,11 @@ Values are read with `values` (core/sync.py), which works on every device. The f
 accept host tensors only and raise an error for others.
 
 Memory can move: when a storage grows, goes to shared memory, or stops being shared with a lazy
-copy. `move` rebases all tensors that use the storage. It finds them among all objects of the
+copy. `rebase` rebases all tensors that use the storage. It finds them among all objects of the
 process, so that ordinary tensors need no list of aliases.
 
 Copy on write: a storage and its lazy copies have separate arrays on the same bytes, all read-only.
-Every write is therefore caught where writes to read-only memory are caught anyway; `written` then
+Every write is therefore caught where writes to read-only memory are caught anyway; `on_write` then
 gives the storage its own memory. No other code is aware of it, and there is no check per call.
 """
 from __future__ import annotations
@@ -324,7 +324,7 @@ _tensor._unlocked = on_write
 
 
 def unshare(tensors: Iterable[Tensor]) -> None:
-    """Like `written`, for tensors that are about to be modified without a check of each.
+    """Like `on_write`, for tensors that are about to be modified without a check of each.
 
     Needed only while COW.on.
     """

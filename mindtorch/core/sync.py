@@ -23,7 +23,7 @@ from mindtorch.core.tensor_wrappers import is_batched, is_wrapped
 
 
 def of_all(t: Tensor) -> Array:
-    """Like `values`, but for a vmap tensor returns the values of all slices.
+    """Like `to_host`, but for a vmap tensor returns the values of all slices.
 
     For rules that may inspect all slices together, such as whether any element is zero.
     """

@@ -1,8 +1,8 @@
 """Tensor core: one object that is a MindSpore tensor and references its memory as a NumPy array.
 
-On CPU a MindSpore tensor's memory is host memory, so every Tensor has `_a`, a strided NumPy view of
-it. Host kernels, views and in-place writes work on `_a`; MindSpore kernels receive the object
-itself. A tensor created by a MindSpore kernel gets its `_a` on first use.
+On CPU a MindSpore tensor's memory is host memory, so every Tensor has `_array`, a strided NumPy view of
+it. Host kernels, views and in-place writes work on `_array`; MindSpore kernels receive the object
+itself. A tensor created by a MindSpore kernel gets its `_array` on first use.
 """
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _TensorMeta(_NativeMeta):
     """isinstance() via the MRO: 0.1 us vs 0.3 us for the ABC machinery of MindSpore's metaclass.
 
     A tensor created by MindSpore counts as a Tensor, since facade functions accept it as one.
-    isinstance() does not change it; it is converted (`adopt`) when it is passed on: see `taken`.
+    isinstance() does not change it; it is converted (`adopt`) when it is passed on: see `is_tensor`.
     """
 
     def __new__(mcls, name, bases, namespace, **kwargs):
@@ -199,7 +199,7 @@ def own_names() -> frozenset[str]:
 
 
 class _Memory:
-    """Descriptor for `_a` of a tensor created by a MindSpore kernel, before it is set.
+    """Descriptor for `_array` of a tensor created by a MindSpore kernel, before it is set.
 
     It lives on `mindspore.Tensor` itself.
     """

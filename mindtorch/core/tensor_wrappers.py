@@ -1,6 +1,6 @@
 """Wrapper tensors: instances of classes with `__torch_dispatch__`, and slices of a vmap.
 
-Such a tensor has an `Elsewhere` (or `Batched`) handle, and a geometry-only array (`Opaque`). Code
+Such a tensor has an `SubclassHandle` (or `BatchedHandle`) handle, and a geometry-only array (`Opaque`). Code
 that reads or writes its values without the dispatcher therefore raises an error. The functions that
 handle these tensors are set by the facade (torch/_dispatch_protocol.py) and by core/vmap.py.
 """

@@ -187,7 +187,7 @@ def to(x: Any, d: NpDtype) -> Tensor | ScalarOperand:
 
 
 def promote_factors(a: Any, b: Any) -> tuple[Tensor | ScalarOperand, Tensor | ScalarOperand]:
-    """Like `pair`, for products and quotients.
+    """Like `promote_pair`, for products and quotients.
 
     Next to a half-precision tensor, a second operand that is a number or has no dimensions becomes
     float32. Kernels compute half precision in float32, and in these ops PyTorch's kernels use such

@@ -1,6 +1,6 @@
 """vmap: batched tensors, and the dispatcher layer that computes all slices at once.
 
-A batched tensor has the geometry of one slice. Its handle is `Batched`: the tensor of all slices,
+A batched tensor has the geometry of one slice. Its handle is `BatchedHandle`: the tensor of all slices,
 whose first dimension is the batch dimension, and the vmap level. A primitive with a batched operand
 is computed by its batching rule (`Primitive.batch`, declared in mindtorch/ops/_vmap_rules) on the
 tensors of all slices. A primitive without a rule is computed once per slice, and its results are
@@ -166,7 +166,7 @@ def unwrap_hidden(x: Any) -> Any:
 def with_history(*tensors: Any) -> bool:
     """True if one of these has history; for batched tensors, also if the tensor of all slices has.
 
-    ScalarOperands (`Const`) and None have none.
+    ScalarOperands (`ScalarOperand`) and None have none.
     """
     return any([getattr(x, "_requires_grad_", False) or getattr(x, "_handle",
                                                                 None).__class__ is BatchedHandle and with_history(x._handle.value) for x in tensors])

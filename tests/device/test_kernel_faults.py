@@ -1,4 +1,4 @@
-"""Errors raised by npu kernels: only `Lacking` sends a call to the host, operands raise PyTorch's
+"""Errors raised by npu kernels: only `UnsupportedByKernel` sends a call to the host, operands raise PyTorch's
 error messages, and a wrong kernel is detected.
 
 Python scalars that MindSpore expects in another type, or does not accept, used to surface as such

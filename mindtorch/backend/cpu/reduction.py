@@ -290,7 +290,7 @@ def _logsumexp(a, *, axes, keepdim):
 
 
 # ------------------------------------------------------------------ moments
-VARIANCE, DEVIATION, MEAN = range(3)  # as in `mindtorch/backend/native/rows.py`
+VARIANCE, DEVIATION, MEAN = range(3)  # as in `mindtorch/backend/c_reduce/rows.py`
 
 
 def _moment(a, axes, keepdim, correction, what):

@@ -6,7 +6,7 @@ with the square root of that number. Along contiguous memory a matrix product wi
 is ten times faster than NumPy's own sum: 1e6 float32 in full take 27 us (`np.add.reduce` 130-240
 us, PyTorch 23 us).
 
-With a C compiler, arrays of `large.FEW` elements or more use `mindtorch/backend/native/rows.py`. On
+With a C compiler, arrays of `large.FEW` elements or more use `mindtorch/backend/c_reduce/rows.py`. On
 one thread of an EPYC core, us of C vs PyTorch: 256x256 rows 4.2 vs 4.7, columns 4.8 vs 4.8;
 1024x1024 rows 64 vs 57, columns 77 vs 316, all 49 vs 50; 100000x3 rows 72 vs 454.
 """
@@ -17,7 +17,7 @@ from mindtorch.backend.cpu.heavy import ones
 from mindtorch.backend.cpu.host import quiet
 
 _add = np.add.reduce
-# as in `mindtorch/backend/native/rows.py`
+# as in `mindtorch/backend/c_reduce/rows.py`
 SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 _BLOCK = 64             # rows added one after another
 _CHUNK = 4096  # elements summed by one product

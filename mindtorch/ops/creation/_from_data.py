@@ -22,7 +22,7 @@ CPU = _device.cpu
 # device, its device.
 empty_ = primitive("empty", "*, size, stride, np_dtype, device", raw=True)
 zeros_ = primitive("zeros", "*, size, stride, np_dtype, device", raw=True)
-#: value: a Python scalar that fits the element type (`fitting` of `mindtorch/core/scalars.py`)
+#: value: a Python scalar that fits the element type (`checked_convert` of `mindtorch/core/scalars.py`)
 full_ = primitive("full", "*, size, stride, value, np_dtype, device", raw=True)
 
 

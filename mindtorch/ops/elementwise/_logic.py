@@ -29,7 +29,7 @@ def _compare(prim, aliases, ordered):
 
 
 def cmp_pair(a, b):
-    """Like `pair`, but rounds a scalar to the precision of the tensor, as PyTorch's comparisons do.
+    """Like `promote_pair`, but rounds a scalar to the precision of the tensor, as PyTorch's comparisons do.
     """
     if not (a.__class__ is Tensor or is_tensor(a)):
         raise tensor_type_error("comparison", "input", 1, a)

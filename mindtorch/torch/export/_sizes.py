@@ -83,7 +83,7 @@ def value(terms, size):
 
 def mark(graphs, free, sizes):
     """Replaces ints in the arguments of graphs[0] by `Size`s where the graphs, traces of these
-    sizes, differ. Raises `Differs` if the traces are not the same graph.
+    sizes, differ. Raises `ShapeMismatch` if the traces are not the same graph.
 
     The shapes of values stay unchanged: the graph computes sizes only from its arguments.
     """

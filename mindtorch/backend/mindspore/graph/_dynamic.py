@@ -4,7 +4,7 @@ sizes.
 Each size is recorded separately. Each recording determines which views of which tensors it takes,
 which random numbers it draws and which values it checks. A graph contains only the calls. If two
 recordings have the same calls on the same values and differ only in integers (sizes, indices) and
-constant tensors, these become arguments of one graph with free dimensions (`Template`). Each
+constant tensors, these become arguments of one graph with free dimensions (`DynamicGraphTemplate`). Each
 recording that fits passes its own. So nothing is inferred from one size for another.
 """
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recorder of the calls that kernels of the npu device make while they run, as lines of a function
 that MindSpore's compiler can read.
 
-Tensors are identified by their memory. A `Root` is one separate piece of memory: an argument, a
+Tensors are identified by their memory. A `Storage` is one separate piece of memory: an argument, a
 piece of state (a Parameter of the graph on the same memory), a constant, or the result of a call.
 Its `name` is the expression of its current contents. Views are read and written functionally
 (`_views.py`).

@@ -3,7 +3,7 @@ differences become expressions of the inputs' shapes.
 
 Recorded calls have sizes as constants: targets of Reshape, counts of Tile, tensors filled with one
 value. If all of them are linear in a size, they are written as such expressions. If anything else
-depends on the size, `Differs` names it.
+depends on the size, `ShapeMismatch` names it.
 """
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class ShapeUnifier:
 
     def _number(self, values):
         """Merges the values of all recordings, scalars or nested sequences of them, into constants
-        or `Varying`."""
+        or `AffineExpr`."""
         base = values[0]
         if base.__class__ is tuple or base.__class__ is list:
             if any([len(v) != len(base) for v in values]):

@@ -6,7 +6,7 @@
 
 A kernel receives handles (plain MindSpore tensors) in the order of its primitive's signature, and
 the constants by keyword. It returns a new handle or a tuple of new ones. It never returns a handle
-that shares memory with an operand, and raises `Lacking` for unsupported operands.
+that shares memory with an operand, and raises `UnsupportedByKernel` for unsupported operands.
 """
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def _inside(base, region, apart=True):
     """Returns (sizes, strides, offset) of a region in elements, if it is inside a base in C order
     and has the base's element type.
 
-    Raises Lacking otherwise. apart: its elements must not overlap.
+    Raises `UnsupportedByKernel` otherwise. apart: its elements must not overlap.
     """
     have, steps, kind = base
     sizes, strides, offset, np_dtype = region

@@ -104,7 +104,7 @@ def _out_size(size, kernel, stride, pads, dilation):
 
 
 def _fits(out, size, kernel, stride, pads, dilation):
-    """Raises Lacking if the gradient is not that of a complete convolution (an output padding of
+    """Raises `UnsupportedByKernel` if the gradient is not that of a complete convolution (an output padding of
     more than the stride)."""
     if tuple(out) != _out_size(size, kernel, stride, pads, dilation):
         raise UnsupportedByKernel

@@ -37,7 +37,7 @@ def hashed(seed, offset):
 
 
 def drawn(generator):
-    """Returns the (seed, offset) of a draw. Raises `Lacking` if the numbers have to come from the
+    """Returns the (seed, offset) of a draw. Raises `UnsupportedByKernel` if the numbers have to come from the
     host."""
     if generator.on_host:
         raise UnsupportedByKernel

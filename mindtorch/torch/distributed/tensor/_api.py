@@ -1,6 +1,6 @@
 """DTensor: a tensor of which every rank of a mesh stores a part.
 
-The object is its local part, but reports the global shape: `_a`, gradients and hooks belong to the
+The object is its local part, but reports the global shape: `_array`, gradients and hooks belong to the
 local part. Elementwise operations on operands with equal placements run on the local parts. Every
 other operation runs on the full tensors, gathered on every rank: correct for any operation, at the
 cost of memory and communication.
