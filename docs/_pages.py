@@ -22,7 +22,7 @@ NAVIGATION = {
     "NPU": ["npu.md", "graphs.md", "ascend.md"],
     "Debugging": ["debugging.md"],
     "Coverage and speed": ["coverage.md", "libraries.md", "tests.md", "versions.md", "speed.md", "speed-ops.md"],
-    "Development": ["design.md", "contributing.md", "adding.md", "testing.md"],
+    "Development": ["design.md", "contributing.md", "style.md", "adding.md", "testing.md"],
 }
 #: Page of the site -> (title in the navigation, source file in the root folder).
 MADE = {"contributing.md": ("Contributing", "CONTRIBUTING.md"), "zh.md": ("中文", "README.zh-CN.md")}

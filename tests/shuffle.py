@@ -1,6 +1,6 @@
 """Finds flaky tests: runs a job five times in shuffled order while other processes load the cores.
 
-    python -m tests.shuffle                      # the default job five times, two busy processes beside it
+    python -m tests.shuffle                      # the default job five times, next to two busy processes
     python -m tests.shuffle slow --runs 3 --load 0 --seed 40
 
 A test that fails in a run is printed with the seed; `pytest --shuffle SEED` reproduces that order.

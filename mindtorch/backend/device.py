@@ -72,7 +72,8 @@ class Device:
     # True: kernels can be deferred and run as a graph (core/replay.py); needs pending, become,
     # storage, face_of, recorder
     graphs = False
-    # True: its tensors stand in for host tensors while a graph over those is built (core/host_graph_bridge.py)
+    # True: its tensors stand in for host tensors while a graph over those is built
+    # (core/host_graph_bridge.py)
     shadows = False
     # True: its kernels are the host's, on host memory, and are recorded (core/compiled_graph.py)
     of_host = False
@@ -288,7 +289,8 @@ def reserve_address_range(sizes: Sequence[int], np_dtype: NpDtype, strides: Stri
         n = k * (1 + sum([(m - 1) * s for m, s in zip(sizes, strides)])) if 0 not in sizes else 0
     at = _next
     if at + n > _size:
-        # (Start over at the beginning: overlap by address alone does not count, see core/inplace.py.)
+        # (Start over at the beginning: overlap by address alone does not count, see
+        # core/inplace.py.)
         at = 0
         if n > _size:
             _reserve(n)

@@ -88,7 +88,7 @@ def unmaterialized(of: Any) -> GeometryArray:
     """Returns the geometry of a tensor with bits on the memory of `of`."""
     a = of._array
     if isinstance(a, GeometryArray):
-        # A new array: tensors are told apart by their arrays.
+        # A new array, because tensors are distinguished by their arrays.
         return view_of(a, np.ndarray.view(a, np.ndarray))
     v = a.view(UnmaterializedArray)
     v.frozen = not a.flags.writeable and of._device.type != "meta"

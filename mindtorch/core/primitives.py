@@ -40,7 +40,8 @@ anomaly: Callable[..., None] | None = None          # set by torch.autograd.anom
 # also set by torch.autograd.anomaly_mode: stores the stack in the nodes of results created since a
 # sequence number
 stack_recorder: Callable[[Any, int], None] | None = None
-# set by core.forward_ad while there are tangents: computes a node's gradients with tangents attached
+# set by core.forward_ad while there are tangents: computes a node's gradients with tangents
+# attached
 tangent_backward: Callable[[Any, Any], Any] | None = None
 
 #: gradient rule: (saved values of the forward pass, gradient of the result) -> operand's gradient

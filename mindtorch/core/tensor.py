@@ -263,8 +263,8 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     _requires_grad_ = False        # requires grad
     _grad_fn_: Any = None  # node that produced it; None for leaves
     _output_nr = 0  # index among that node's outputs
-    # synchronization window in which a device kernel for it was queued (core/device_dispatch.py, Doubt), or
-    # 0
+    # synchronization window in which a device kernel for it was queued (core/device_dispatch.py,
+    # Doubt), or 0
     _enqueue_epoch = 0
     _grad_: Tensor | None = None          # .grad
     _fw_grad: dict[int, Tensor | None] | None = None  # tangents by level (core/forward_ad.py)

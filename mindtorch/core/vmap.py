@@ -407,8 +407,8 @@ def _write(x, r):
         else:
             v = align_batch_dim(v, mapped, x.ndim)
             if mode.on and (h.value._requires_grad_ or v._requires_grad_):
-                # As in `mindtorch/core/inplace.py`: nodes recorded for the new values may have saved
-                # the overwritten ones.
+                # As in `mindtorch/core/inplace.py`: nodes recorded for the new values may have
+                # saved the overwritten ones.
                 v = v if v._np_dtype == h.value._np_dtype else v.to(h.value.dtype)
                 inplace.check_inplace(h.value, v._requires_grad_)
                 inplace.assign(h.value, v.expand(h.value._sizes), _thread.since, (v,))

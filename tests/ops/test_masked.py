@@ -49,7 +49,8 @@ def dims(data, ndim):
 @settings(max_examples=25)
 @given(st.data())
 def test_reductions(name, data):
-    # torch's complex moments divide by complex counts, and an integer logsumexp is a cast that may overflow.
+    # torch's complex moments divide by complex counts, and an integer logsumexp is a cast that may
+    # overflow.
     kinds = [d for d in DTYPES if not (d == "complex64" and name in ("var", "std", "logsumexp", "prod"))]
     x, mask = case(data, kinds)
     dim = dims(data, x.values.ndim)

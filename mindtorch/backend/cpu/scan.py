@@ -102,7 +102,8 @@ def products_of_others(a, axis):
 def _cumprod_backward(g, a, out, *, axis):
     if (a.astype(_F32) if a.dtype.kind == "V" else a).all():
         return _over(_low_sums_from_end(_times(g, _conj(out)), axis=axis), _conj(a))
-    # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
+    # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a
+    # linear recurrence.
     before = _shift(out, axis=axis, by=-1, fill=1)
     return _times(_conj(before), _low_recur(g, _shift(_conj(a), axis=axis, by=1, fill=0), axis=axis))
 

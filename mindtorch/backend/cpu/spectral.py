@@ -290,8 +290,9 @@ def _lstsq(a, b, *, rcond, driver):
 
 
 # ------------------------------------------------------------------ exponential
-# Numerator coefficients of the diagonal Pade approximants to exp, and the norms up to which each keeps double precision
-# (Higham, "The scaling and squaring method for the matrix exponential revisited", SIAM Review 51, 2009).
+# Numerator coefficients of the diagonal Pade approximants to exp, and the norms up to which each
+# keeps double precision (Higham, "The scaling and squaring method for the matrix exponential
+# revisited", SIAM Review 51, 2009).
 _PADE = {3: (120., 60., 12., 1.), 5: (30240., 15120., 3360., 420., 30., 1.),
          7: (17297280., 8648640., 1995840., 277200., 25200., 1512., 56., 1.),
          9: (17643225600., 8821612800., 2075673600., 302702400., 30270240., 2162160., 110880., 3960., 90., 1.),

@@ -26,10 +26,11 @@ from mindspore.ops.composite import base as _base  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
 call_op: Callable[..., Any] | None = None      # set by core.mindspore_autograd: (callable, name, args, kwargs) -> result
-# set by core.mindspore_autograd: makes the memory of device tensors among arguments visible to MindSpore
+# set by core.mindspore_autograd: makes the memory of device tensors among arguments visible to
+# MindSpore
 prepare: Callable[..., Any] | None = None
-# set by core.mindspore_autograd: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as
-# before")
+# set by core.mindspore_autograd: MindSpore's _no_grad begins or ends (value of grad mode, or None
+# for "as before")
 follow_mode: Callable[..., Any] | None = None
 _grad_flag = executor._executor.grad_flag
 
@@ -214,17 +215,19 @@ def _in_place(method):
     return writes
 
 
-# set by core.mindspore_autograd: writes if the value has a history in the facade, else returns False
+# set by core.mindspore_autograd: writes if the value has a history in the facade, else returns
+# False
 write_subscript: Callable[..., Any] | None = None
-# set by core.mindspore_autograd: whether a native tensor is a part of a native Parameter in MindSpore's
-# autograd graph
+# set by core.mindspore_autograd: whether a native tensor is a part of a native Parameter in
+# MindSpore's autograd graph
 part_of_parameter: Callable[..., bool] | None = None
 wrote: Callable[..., Any] | None = None  # set by core.mindspore_autograd: records a write to a tensor's memory
 write_through: Callable[..., Any] | None = None      # set by core.mindspore_autograd: stores a value into a facade tensor's memory, if it fits
-# set by core.mindspore_functional_grad: runs a layer as one call of a compiled step, or returns None
+# set by core.mindspore_functional_grad: runs a layer as one call of a compiled step, or returns
+# None
 as_one: Callable[..., Any] | None = None
-# set by core.mindspore_autograd: raises NotImplementedError if backward() would have to go through a Cell's
-# bprop
+# set by core.mindspore_autograd: raises NotImplementedError if backward() would have to go through
+# a Cell's bprop
 refuse_bprop: Callable[..., Any] | None = None
 
 

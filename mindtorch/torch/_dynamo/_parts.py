@@ -44,8 +44,8 @@ class Table:
         return sum([len(p.entries) for p in list(self.parts.values())])
 
     def see(self, module):
-        """Registers a module. Only modules that are seen again are captured, so modules created
-        anew at every call are not."""
+        """Registers a module. Only modules that are seen again are captured, so modules that are
+        created at every call are not."""
         self.parts[id(module)] = Part(module, self)
 
     def tidy(self):
