@@ -27,7 +27,7 @@ class KernelSpec:
 
         numbers  True: scalar operands are passed as Python numbers (default: as 0-dim tensors)
         half     True: accepts float16 and bfloat16 on a device that computes those in float32
-                 (`widens`)
+                 (`upcasts_half`)
         empty    True: accepts operands without elements (default: the host computes these, because
                  many kernels cannot)
         only     element types that all operands must have; None: any
@@ -35,11 +35,11 @@ class KernelSpec:
                  element type; None: none
     """
 
-    __slots__ = ("fn", "numbers", "empty", "only", "device", "widen", "alike", "known")
+    __slots__ = ("fn", "numbers", "empty", "only", "device", "upcast", "alike", "known")
 
     def __init__(self, fn: Kernel, device: Device, raw: bool = False) -> None:
         self.fn, self.device = fn, device
-        self.widen = device.widens and not raw and not getattr(fn, "half", False)
+        self.upcast = device.upcasts_half and not raw and not getattr(fn, "half", False)
         self.numbers: bool = getattr(fn, "numbers", False)
         self.empty: bool = getattr(fn, "empty", False)
         self.only: frozenset[NpDtype] | None = getattr(fn, "only", None)
@@ -65,12 +65,12 @@ class Device:
     type: str  # its name: torch.device(type)
     names: tuple[str, ...] = ()  # its aliases
     # True: kernels receive float16 and bfloat16 as float32, and their results are rounded back
-    widens = False
+    upcasts_half = False
     indexed = False  # True: there may be several: torch.device(type, 1)
     lost = False  # True: the device no longer responds
     behind = False  # True: execution is asynchronous: an error may be raised by a later kernel
-    # True: kernels can be deferred and run as a graph (core/replay.py); needs pending, become,
-    # storage, face_of, recorder
+    # True: kernels can be deferred and run as a graph (core/replay.py); needs pending,
+    # assign_memory, storage, new_meta_array, recorder
     graphs = False
     # True: its tensors stand in for host tensors while a graph over those is built
     # (core/host_graph_bridge.py)
@@ -95,7 +95,7 @@ class Device:
         """Makes another device the current one."""
         raise NotImplementedError(f"device {self.type}: select")
 
-    def taken(self, tensor: Any) -> Handle:
+    def from_mindspore(self, tensor: Any) -> Handle:
         """Returns a handle on the memory of a tensor created by MindSpore."""
         raise NotImplementedError(f"device {self.type}: a tensor of MindSpore's")
 
@@ -119,24 +119,25 @@ class Device:
         """Returns the values as a host array; synchronizes with the computation."""
         raise NotImplementedError(f"device {self.type}: download")
 
-    def lacking(self, what: str) -> None:
+    def on_missing_kernel(self, what: str) -> None:
         """Called before the host computes an op for which the device has no kernel."""
 
-    def lacks(self, error: Exception) -> bool:
+    def is_unsupported(self, error: Exception) -> bool:
         """True if a TypeError or ValueError from a kernel means that the target has no kernel for
         such operands, like `UnsupportedByKernel`. Otherwise the call itself is wrong."""
-        return self.of_host  # (`lacking` ends the recording, and the host's kernels run directly)
+        # (`on_missing_kernel` ends the recording, and the host's kernels run directly)
+        return self.of_host
 
-    def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
+    def translate_error(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
         """Translates an error of a kernel or copy to PyTorch's error message, to be raised from it;
         None: leave it unchanged. doing: the requested operation; size: bytes that it needs."""
         return None
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Blocks until all submitted work has been launched on the device; raises launch errors
         (memory, rejected kernels)."""
 
-    def wait(self) -> None:
+    def synchronize(self) -> None:
         """Blocks until all submitted work has finished; raises its errors."""
 
     def address(self, handle: Handle) -> int:
@@ -148,7 +149,7 @@ class Device:
         """Returns (sizes, element type, strides)."""
         raise NotImplementedError(f"device {self.type}: geometry")
 
-    def face(self, handle: Handle) -> GeometryArray:
+    def meta_array(self, handle: Handle) -> GeometryArray:
         """Returns a meta array for a handle that a kernel created."""
         return reserve_address_range(*self.geometry(handle))
 
@@ -175,9 +176,9 @@ class Device:
         other handle has."""
         raise NotImplementedError(f"device {self.type}: pending")
 
-    def become(self, pending: Handle, handle: Handle, alone: bool) -> None:
-        """Gives a pending handle the memory of another handle; `alone`: nothing else refers to that
-        one."""
+    def assign_memory(self, pending: Handle, handle: Handle, unaliased: bool) -> None:
+        """Gives a pending handle the memory of another handle; `unaliased`: nothing else refers to
+        that one."""
         raise NotImplementedError(f"device {self.type}: become")
 
     def storage(self, handle: Handle) -> tuple[int, int]:
@@ -185,7 +186,7 @@ class Device:
         it."""
         raise NotImplementedError(f"device {self.type}: storage")
 
-    def face_of(self, sizes: Sizes, np_dtype: NpDtype, strides: Strides | None) -> GeometryArray:
+    def new_meta_array(self, sizes: Sizes, np_dtype: NpDtype, strides: Strides | None) -> GeometryArray:
         """Returns a meta array of the given geometry; strides None: C order."""
         return reserve_address_range(sizes, np_dtype, strides)
 
@@ -234,8 +235,8 @@ class UnmaterializedArray(GeometryArray):
     def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:          # type: ignore[override]
         if func is not np.may_share_memory:
             self._refuse()
-        asked: Any = func
-        return asked(*[np.ndarray.view(a, np.ndarray) if a.__class__ is UnmaterializedArray else a for a in args], **kwargs)
+        wrapped: Any = func
+        return wrapped(*[np.ndarray.view(a, np.ndarray) if a.__class__ is UnmaterializedArray else a for a in args], **kwargs)
 
 
 # ------------------------------------------------------------------ addresses

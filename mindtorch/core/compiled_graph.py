@@ -153,7 +153,7 @@ class JointGraphCapture:
                 if a.strides != t._array.strides:
                     raise GraphBreak("it writes to a tensor whose memory is not dense")
                 h = device.give(a)
-                s = known[id(t)] = on_device(RECORDED, h, device.face(h))
+                s = known[id(t)] = on_device(RECORDED, h, device.meta_array(h))
                 s._requires_grad_ = t._requires_grad_
             stands.append(s)
         self.given: list[Value] = [s._handle.value for s in known.values()]
@@ -208,7 +208,7 @@ class JointGraphCapture:
                     self.grads.append(h.value)
                     self.given_gradients.append(g)
                     roots.append(outs[k])
-                    gs.append(on_device(RECORDED, h, device.face(h)))
+                    gs.append(on_device(RECORDED, h, device.meta_array(h)))
             found = engine.run_backward(roots, gs, False, False, [stands[i] for i in self.leaves], True)
             for g in found or ():
                 sparse = isinstance(g, SparseTensor)

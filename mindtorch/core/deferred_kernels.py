@@ -14,7 +14,7 @@ from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.device import UnsupportedByKernel
 
 #: Classes of Python scalars that can be operands.
-NUMBERS = frozenset((int, float, bool, complex))
+SCALAR_TYPES = frozenset((int, float, bool, complex))
 
 
 class _CurrentSession:
@@ -56,8 +56,8 @@ def defer_kernel(name, fn):
     else:
         def put_off(*handles, **kw):
             if of_values is not None and of_values(handles, kw):
-                current.session.settle(f"{name}: the size of its result depends on values")
-                return current.session._alone(name, fn, handles, kw)
+                current.session.flush(f"{name}: the size of its result depends on values")
+                return current.session._call_eagerly(name, fn, handles, kw)
             return current.session.call(name, fn, handles, kw)
     for k in ("numbers", "half", "empty", "only"):
         setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
@@ -75,12 +75,12 @@ class DeferredRngState:
     computed.
     """
 
-    __slots__ = ("generator", "taken", "at", "key")
+    __slots__ = ("generator", "drawn", "at", "key")
     on_host = False
 
     def __init__(self, generator: Any) -> None:
         self.generator = generator
-        self.taken: list[tuple[int, int]] = []
+        self.drawn: list[tuple[int, int]] = []
         self.at = 0
         self.key: Any = None
 
@@ -93,14 +93,14 @@ class DeferredRngState:
     def take(self) -> tuple[int, int]:
         """Returns (seed, offset) of the next draw of this call."""
         self.at += 1
-        if self.at > len(self.taken):
-            self.taken.append(self.generator.take())
-        return self.taken[self.at - 1]
+        if self.at > len(self.drawn):
+            self.drawn.append(self.generator.take())
+        return self.drawn[self.at - 1]
 
     def ahead(self, n: int) -> None:
         """Takes (seed, offset) pairs from the generator until there are `n`."""
-        while len(self.taken) < n:
-            self.taken.append(self.generator.take())
+        while len(self.drawn) < n:
+            self.drawn.append(self.generator.take())
 
     def keyed(self, key: Any) -> DeferredRngState:
         """Sets the key of this generator in the graph under construction; returns self."""
@@ -127,7 +127,7 @@ def _drawing(name, fn):
         spot = kw["generator"] = DeferredRngState(generator)
         r = session.call(name, fn, handles, kw)
         if session.log and session.log[-1][2] is kw:
-            spot.ahead(len(session.log[-1][0].kw["generator"].taken))
+            spot.ahead(len(session.log[-1][0].kw["generator"].drawn))
         return r
     return put_off
 
@@ -144,7 +144,7 @@ def _drawn_on_host(session, name, fn, handles, kw):
         use = None
     mask = None if use is None else use.draw(session.device, [session.geometry(h) for h in handles if h is not None], **kw)
     if use is None or mask is None and kw["keep"] != 1:
-        session.settle("random numbers drawn on the host")
+        session.flush("random numbers drawn on the host")
         return fn(*handles, **kw)
     r = session.call(f"{name} by its mask", use.kernel, (*handles, mask), {k: v for k, v in kw.items() if k in use.constants})
     return use.results(r, mask)
@@ -153,7 +153,7 @@ def _drawn_on_host(session, name, fn, handles, kw):
 def _layout(fn):
     def layout(handles):
         if any([h.__class__ is current.pending for h in handles]):
-            current.session.settle("an optimizer reads the layout of pending parameters")
+            current.session.flush("an optimizer reads the layout of pending parameters")
         return fn(handles)
     return layout
 
@@ -162,12 +162,12 @@ def _step(name, fn):
     """Defers an optimizer kernel, which takes lists of tensors and, for each row, scalars."""
     def rows(*given, layout, columns, options, row):
         n = len(given) - sum(k for _, k in options)
-        handles, numbers = given[:n], given[n:]
+        handles, scalars = given[:n], given[n:]
         m = n // columns
         lists = [list(handles[i * m:(i + 1) * m]) for i in range(columns)]
         consts, at = [], 0
         for o, k in options:
-            consts.append((o, tuple(numbers[at:at + k])))
+            consts.append((o, tuple(scalars[at:at + k])))
             at += k
         fn(layout, lists, [consts[i] for i in row])
 
@@ -185,8 +185,8 @@ def _step(name, fn):
                 unique.append(c)
             row.append(k)
         flat = [x for _, ns in unique for x in ns]
-        if any([x.__class__ not in NUMBERS for x in flat]):
-            current.session.settle("an optimizer's hyperparameters are tensors")
+        if any([x.__class__ not in SCALAR_TYPES for x in flat]):
+            current.session.flush("an optimizer's hyperparameters are tensors")
             return fn(layout, columns, consts)
         return current.session.call(name, rows, [*[h for c in columns for h in c], *flat],
                                     {"layout": layout, "columns": len(columns), "options": tuple([(o, len(ns)) for o, ns in unique]), "row": tuple(row)})

@@ -133,19 +133,19 @@ def explained(error: RuntimeError, dev: _device.device | None = None, doing: str
     """
     for device in {d.type: d for d in DEVICES.values()}.values() if dev is None else (DEVICES[dev.type],):
         was = device.lost
-        told = device.told(error, doing)
+        translated = device.translate_error(error, doing)
         if device.lost and not was:
             _lose(device)
-        if told is not None:
+        if translated is not None:
             if device.behind and not device.lost:
                 async_errors.cast(device)
-            return told
+            return translated
     return None
 
 
 def _lose(device):
     def refuse(*args, **kwargs):
-        raise device.gone()
+        raise device.lost_error()
     table = TABLES[device.type]
     table.update(dict.fromkeys(table, refuse))
     _KERNEL_CACHE[device.type].clear()
@@ -154,7 +154,7 @@ def _lose(device):
 @device_lock
 def synchronize(dev: _device.device) -> None:
     """Blocks until a device has finished all its work; raises its errors."""
-    DEVICES[dev.type].wait()
+    DEVICES[dev.type].synchronize()
     async_errors.sure()
 
 
@@ -171,11 +171,11 @@ def raise_pending_errors(dev: _device.device) -> None:
 
 @device_lock
 def _raise_pending_errors(device):
-    device.settle()
+    device.flush()
     async_errors.sure()
 
 
-def _asked(prim, ins):
+def _describe_call(prim, ins):
     return f"primitive '{prim.name}' of {', '.join([f'{x._np_dtype.name}{list(x._sizes)}' for x in ins if x is not None])}"
 
 
@@ -229,7 +229,7 @@ def _import_device(device):
 # ------------------------------------------------------------------ tensors
 def tensor(dev: _device.device, handle: Handle) -> Tensor:
     """Returns a Tensor on a handle of the device `dev` (a torch.device)."""
-    return on_device(dev, handle, DEVICES[dev.type].face(handle))
+    return on_device(dev, handle, DEVICES[dev.type].meta_array(handle))
 
 
 def _geometry(t):
@@ -278,7 +278,7 @@ def classify_native(t: Any, dev: _device.device | None) -> tuple[_device.device,
     home = getattr(t, "_home", None) or dev or _device.get_default()
     if home.type not in DEVICES:
         return None
-    h = DEVICES[home.type].taken(t)
+    h = DEVICES[home.type].from_mindspore(t)
     sizes, np_dtype, strides = DEVICES[home.type].geometry(h)
     return home, h, reserve_address_range(sizes, np_dtype, strides)
 
@@ -323,7 +323,7 @@ def _bound(below):
                     try:
                         return _uncached_call(prim, args, kw, x._device)
                     except RuntimeError as e:
-                        reraise(e, x._device, _asked(prim, args))
+                        reraise(e, x._device, _describe_call(prim, args))
         return _on_device(prim, args, kw, below)
     return layer
 
@@ -340,7 +340,7 @@ def _moved(prim, args, kw, below):
     if x._handle is None and dev.type not in DEVICES:
         return below(prim, args, kw)
     if dev.type in DEVICES and DEVICES[dev.type].of_host:
-        DEVICES[dev.type].lacking("a tensor that is not an input of the call is moved to another device")
+        DEVICES[dev.type].on_missing_kernel("a tensor that is not an input of the call is moved to another device")
     a = to_host(x)
     return primitives.link(prim, host_to_device(a, dev) if dev.type in DEVICES else wrap_array(np.array(a) if x._handle is None else a), args, kw)
 
@@ -392,8 +392,8 @@ def _uncached_call(prim, args, kw, dev):
         return _view(prim, ins, kw, dev)
     way = _KERNEL_CACHE[dev.type].get(prim.name) or _kernel_spec(prim.name, dev, prim.raw)
     if way is None:
-        return _fallen_back(prim, ins, kw, dev)
-    device, widen, only = way.device, way.widen, way.only
+        return _fall_back_to_host(prim, ins, kw, dev)
+    device, upcast_half, only = way.device, way.upcast, way.only
     handles: list[Any] = []
     low, wanting = None, False
     for x in ins:
@@ -406,23 +406,23 @@ def _uncached_call(prim, args, kw, dev):
             wanting = True
         if h is None:
             h = _transferred_operand(x, dev, device, way)
-            if h.__class__ in _NUMBERS:
-                if np_dtype.itemsize == 2 and widen and np_dtype in LOW and low is None:
+            if h.__class__ in _SCALAR_TYPES:
+                if np_dtype.itemsize == 2 and upcast_half and np_dtype in LOW and low is None:
                     low = np_dtype
                 handles.append(h)
                 continue
         elif x._device is not dev and x._device != dev:
             raise _mixed(x._device, dev)
         if not a.size and not way.empty:
-            return _fallen_back(prim, ins, kw, dev, told=False)
-        if np_dtype.itemsize == 2 and widen and np_dtype in LOW:
+            return _fall_back_to_host(prim, ins, kw, dev, notify=False)
+        if np_dtype.itemsize == 2 and upcast_half and np_dtype in LOW:
             low = np_dtype
             h, np_dtype = device.cast(h, F32), F32
-        elif prim.elementwise and device.widens and not a.flags.c_contiguous and x._handle is not None:
+        elif prim.elementwise and device.upcasts_half and not a.flags.c_contiguous and x._handle is not None:
             # kernels of this target are 60 times slower on strided operands than a copy
             h = device.cast(h, np_dtype)
         if only is not None and np_dtype not in only:
-            return _fallen_back(prim, ins, kw, dev)
+            return _fall_back_to_host(prim, ins, kw, dev)
         handles.append(h)
     if async_errors.windows:
         async_errors.check(ins)
@@ -436,20 +436,20 @@ def _uncached_call(prim, args, kw, dev):
     except UnsupportedByKernel:
         r = None
     except (ValueError, TypeError) as e:
-        if not device.lacks(e):
+        if not device.is_unsupported(e):
             raise_kernel_error(e, lambda: prim.compute([None if x is None else to_host(x) for x in ins], _on_host(kw)))
         r = None
     except RuntimeError as e:
-        reraise(e, dev, _asked(prim, ins))
+        reraise(e, dev, _describe_call(prim, ins))
     finally:
         if paused:
             resume()
     if r is None:
-        return _fallen_back(prim, ins, kw, dev)
+        return _fall_back_to_host(prim, ins, kw, dev)
     if r.__class__ is tuple:
         return _several(prim, r, ins, kw, dev, device)
     t = empty_tensor()  # like `tensor`
-    t._array, t._handle, t._device, t._enqueue_epoch = device.face(r), r, dev, async_errors.now
+    t._array, t._handle, t._device, t._enqueue_epoch = device.meta_array(r), r, dev, async_errors.now
     if not kw and low is None and not prim.variadic:
         _cache_signature(way, ins, handles, t._array.kind)
     if INFERENCE.ever and mode.inference:
@@ -510,9 +510,9 @@ def _cached_call(prim, args, dev):
         return None
     # an asynchronous error, perhaps of an earlier op; it is raised only once
     except RuntimeError as e:
-        reraise(e, dev, _asked(prim, args))
+        reraise(e, dev, _describe_call(prim, args))
     t = empty_tensor()
-    t._array = kind.stock.pop() if prim.elementwise and kind.stock else way.device.face(r)
+    t._array = kind.stock.pop() if prim.elementwise and kind.stock else way.device.meta_array(r)
     t._handle, t._device, t._enqueue_epoch = r, dev, async_errors.now
     if INFERENCE.ever and mode.inference:
         t._inference = True
@@ -537,7 +537,7 @@ def _cache_signature(way, ins, handles, kind):
     way.known[tuple(key) if len(key) != 1 else key[0]] = kind, way.alike if alike else way.fn
 
 
-_NUMBERS = frozenset((int, float, bool, complex))
+_SCALAR_TYPES = frozenset((int, float, bool, complex))
 
 
 def _downcast_result(r, low, device):
@@ -547,7 +547,7 @@ def _downcast_result(r, low, device):
 
 
 def _several(prim, r, ins, kw, dev, device):
-    outs = tuple([None if h is None else SavedArray(device.face(h), h, dev) if i in prim.residuals else tensor(dev, h) for i, h in enumerate(r)])
+    outs = tuple([None if h is None else SavedArray(device.meta_array(h), h, dev) if i in prim.residuals else tensor(dev, h) for i, h in enumerate(r)])
     for t in outs:
         if t.__class__ is Tensor:
             t._enqueue_epoch = async_errors.now
@@ -560,7 +560,7 @@ def _transferred_operand(x, dev, device, way):
     if c is ScalarOperand:
         return _number(x._array) if way.numbers else device.constant(x._array)
     if device.of_host:
-        device.lacking(f"a {x._np_dtype.name} host tensor that is not an input of the call is an operand")
+        device.on_missing_kernel(f"a {x._np_dtype.name} host tensor that is not an input of the call is an operand")
     if c is not SavedArray and x._foreign and x._device.type == "cpu":
         # MindSpore's own tensors have no device: they move to the device of the other operands.
         x._device, x._handle, x._array = classify_native(x, dev)
@@ -575,19 +575,19 @@ def _transferred_operand(x, dev, device, way):
 
 def _number(a):
     v = a.item()
-    return v if v.__class__ in _NUMBERS else float(v)  # bfloat16 has its own scalar class
+    return v if v.__class__ in _SCALAR_TYPES else float(v)  # bfloat16 has its own scalar class
 
 
 def reraise(e: RuntimeError, dev: _device.device | None = None, doing: str = "") -> NoReturn:
     """Raises a caught error, with PyTorch's message if it is a device error."""
-    told = explained(e, dev, doing)
-    if told is None:
+    translated = explained(e, dev, doing)
+    if translated is None:
         raise e
     try:
-        raise told from e
+        raise translated from e
     finally:
         # breaks the reference cycle through this frame, which would keep the operands alive
-        told = None
+        translated = None
 
 
 def _mixed(one, other):
@@ -670,7 +670,7 @@ def created(prim: primitives.Primitive, args: tuple[Any, ...], kw: dict[str, Any
         except UnsupportedByKernel:
             pass
         except TypeError as e:
-            if not way.device.lacks(e):
+            if not way.device.is_unsupported(e):
                 raise
         except RuntimeError as e:
             reraise(e, dev, f"primitive '{prim.name}' of {kw}")
@@ -718,12 +718,12 @@ def cpu_fallback(name: str, ins: Sequence[Tensor | ScalarOperand | SavedArray | 
     key = device.type, name
     FALLBACKS[key] = FALLBACKS.get(key, 0) + 1
     if device.shadows or device.of_host:
-        device.lacking(what)
+        device.on_missing_kernel(what)
     elif fallback.policy == "warn" and FALLBACKS[key] == 1:
         warnings.warn(f"{what}: it is computed on the host, with copies there and back", stacklevel=6)
 
 
-def _fallen_back(prim, ins, kw, dev, told=True):
+def _fall_back_to_host(prim, ins, kw, dev, notify=True):
     device = DEVICES[dev.type]
     for x in ins:
         if (x is not None and x._handle is None and x.__class__ is not ScalarOperand and x.__class__ is not SavedArray
@@ -732,7 +732,7 @@ def _fallen_back(prim, ins, kw, dev, told=True):
         if x is not None and (x._device != dev if x._handle is not None else x.__class__ is not ScalarOperand and x.__class__ is not SavedArray and x.ndim
                               and not device.shadows):
             raise _mixed(dev, x._device)
-    if told and not _drawn_on_host(kw):
+    if notify and not _drawn_on_host(kw):
         cpu_fallback(prim.name, ins, dev)
     r = prim.compute([None if x is None else to_host(x) for x in ins], _on_host(kw))
     if r.__class__ is tuple:
@@ -756,7 +756,7 @@ def call_cpu_kernel(name: str, handles: Sequence[Any], kw: dict[str, Any], devic
 
 
 def _call_cpu_kernel(make, handles, kw, device):
-    return make(*[None if h is None else np.asarray(h) if h.__class__ in _NUMBERS else device.download(h) for h in handles], **_on_host(kw))
+    return make(*[None if h is None else np.asarray(h) if h.__class__ in _SCALAR_TYPES else device.download(h) for h in handles], **_on_host(kw))
 
 
 def raise_deferred_error(error: Exception, name: str, handles: Sequence[Any], kw: dict[str, Any], device: Device) -> NoReturn:
@@ -807,7 +807,7 @@ def write_to(handle: Handle, np_dtype: NpDtype, r: Tensor | ScalarOperand, dev: 
         a = r._array
         if r.__class__ is ScalarOperand or not a.ndim and r._device.type != "meta":        # type: ignore[union-attr]
             if device.of_host and r.__class__ is not ScalarOperand:
-                device.lacking(f"the values of a {r._np_dtype.name} host tensor that is not an input of the call are written")
+                device.on_missing_kernel(f"the values of a {r._np_dtype.name} host tensor that is not an input of the call are written")
             device.fill(handle, a if a.dtype is np_dtype else cast_array(a, np_dtype))
             return
         h = _sent(r, device)
@@ -818,7 +818,7 @@ def write_to(handle: Handle, np_dtype: NpDtype, r: Tensor | ScalarOperand, dev: 
 
 def _sent(r, device):
     if device.of_host:
-        device.lacking(f"the values of a {r._np_dtype.name} host tensor that is not an input of the call are written")
+        device.on_missing_kernel(f"the values of a {r._np_dtype.name} host tensor that is not an input of the call are written")
     if r._device.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     COPIES.up += 1

@@ -71,7 +71,7 @@ def suspended(reason: str) -> Iterator[None]:
         yield
         return
     s = replay.current.session
-    s.settle(reason)
+    s.flush(reason)
     _off.n += 1
     try:
         with replay.aside(s):
@@ -83,7 +83,7 @@ def suspended(reason: str) -> Iterator[None]:
 def flush(reason: str) -> None:
     """Flushes pending kernels, before MindSpore's own code reads or writes a device tensor."""
     if replay.current.session is not None and not _off.n:
-        replay.current.session.settle(reason)
+        replay.current.session.flush(reason)
 
 
 def defer_until_end(f: Any, t: Any) -> bool:
@@ -100,5 +100,5 @@ def defer_until_end(f: Any, t: Any) -> bool:
 def begin() -> None:
     """Called once, when the facade is fully imported."""
     graph_mode_step.session, graph_mode_step.active, graph_mode_step.suspended = step, active, suspended
-    graph_mode_step.settle, graph_mode_step.postpone = flush, defer_until_end
+    graph_mode_step.flush, graph_mode_step.postpone = flush, defer_until_end
     graph_mode_step.possible = lambda: replay.device_of_sessions() is not None

@@ -130,7 +130,7 @@ class AliasTable:
                     h = handles[i]
                 else:
                     h = device.to_graph(a)
-                s = on_device(SHADOW, h, device.face(h))
+                s = on_device(SHADOW, h, device.meta_array(h))
                 s._version_counter = version_counter(t)
                 outs.append(s)
         if _wanting(ts):

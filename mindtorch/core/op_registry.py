@@ -43,8 +43,8 @@ class SameDtype:
     pairs: check only ops with several results.
     """
 
-    def __init__(self, said: str | None = None, also: tuple[str, ...] = (), pairs: bool = False) -> None:
-        self.said, self.also, self.pairs = said, also, pairs
+    def __init__(self, message: str | None = None, also: tuple[str, ...] = (), pairs: bool = False) -> None:
+        self.message, self.also, self.pairs = message, also, pairs
 
     def check(self, name: str, out: Any, r: Any) -> None:
         """Raises RuntimeError if `out` has another dtype than the result."""
@@ -57,9 +57,9 @@ class SameDtype:
 
     def _one(self, name, out, r):
         if is_tensor(out) and out._np_dtype != r._np_dtype and out._np_dtype.name not in self.also:
-            if self.said is None:
+            if self.message is None:
                 raise _other_dtype(r._np_dtype, out._np_dtype)
-            raise RuntimeError(self.said.format(name=name, want=inplace.scalar_type_name(r._np_dtype), have=inplace.scalar_type_name(out._np_dtype)))
+            raise RuntimeError(self.message.format(name=name, want=inplace.scalar_type_name(r._np_dtype), have=inplace.scalar_type_name(out._np_dtype)))
 
 
 def _other_dtype(want, have):
@@ -220,12 +220,12 @@ def _out_source(kinds, dtype):
         params.append("*" + n if kind == "*" else n)
         names.append("*" + n if kind == "*" else n)
         call.append({"": n, "*": "*" + n, "keyword": f"{n}={n}"}[kind])
-    told = call
+    call_with_dtype = call
     if dtype is not None:
-        told = [*call[:dtype], call[dtype].removesuffix(f"a{dtype}_") + f"asked(out, a{dtype}_)", *call[dtype + 1:]]
-    call, told, names = ", ".join(call), ", ".join(told), ", ".join(names)
+        call_with_dtype = [*call[:dtype], call[dtype].removesuffix(f"a{dtype}_") + f"dtype_from_out(out, a{dtype}_)", *call[dtype + 1:]]
+    call, call_with_dtype, names = ", ".join(call), ", ".join(call_with_dtype), ", ".join(names)
     return (f"def with_out({', '.join([*params, *([] if seen_star else ['*']), 'out'])}):\n"
-            f"    if out is None:\n        return fn({call})\n    return slow(op_, out, fn({told}), ({names},))\n")
+            f"    if out is None:\n        return fn({call})\n    return slow(op_, out, fn({call_with_dtype}), ({names},))\n")
 
 
 def _with_out(o, fn):
@@ -330,10 +330,10 @@ def resize(t: Tensor, shape: Sizes) -> Tensor:
         new = flat[start:start + n].reshape(shape)
     else:
         buf = np.zeros(n, a.dtype)
-        keep = min(n, flat.size - start)
-        buf[:keep] = flat[start:start + keep]
+        n_kept = min(n, flat.size - start)
+        buf[:n_kept] = flat[start:start + n_kept]
         if MODE.filling:
-            fill_array(buf[keep:])
+            fill_array(buf[n_kept:])
         new = buf.reshape(shape)
     replace_memory(t, new)
     bump_version(t)

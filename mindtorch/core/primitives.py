@@ -550,7 +550,7 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
         raw        the kernel only moves bits and accepts float16/bfloat16 directly; other kernels
                    compute these in float32
         nondiff    indices of outputs without a gradient
-        held       indices of outputs (arrays or None) that only gradient rules and other primitives
+        residuals  indices of outputs (arrays or None) that only gradient rules and other primitives
                    read; they are not Tensors
         order      positions of the inputs in the order in which gradients are returned, where
                    PyTorch's order differs from that of the inputs; hooks on parameters can observe

@@ -35,7 +35,7 @@ from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.recorder_api import same
 from mindtorch.core import shape_specialization, device_dispatch
-from mindtorch.core.deferred_kernels import NUMBERS, DeferredRngState, current, may_vary, defer_kernel
+from mindtorch.core.deferred_kernels import SCALAR_TYPES, DeferredRngState, current, may_vary, defer_kernel
 from mindtorch.core.trace_tree import (GraphBreak, Leaf, Event, GeneralizationCount, CompiledSegment, Trace, same_except_floats, operands, same_constants)
 
 #: event counts over all sessions
@@ -54,7 +54,7 @@ class ReplaySession:
         self.trace, self.device = trace, device
         self.thread = threading.get_ident()
         self.reasons: list[str] = []
-        made = _shown[device.type]
+        made = _bindings[device.type]
         self.view, self.write, self.fill, self.cast = made.view, made.write, made.fill, made.cast
         self._begin(trace.start)
 
@@ -131,17 +131,17 @@ class ReplaySession:
     def call(self, name: str, fn: Callable[..., Any], handles: Sequence[Any], kw: dict[str, Any]) -> Any:
         """Handles a call of a device kernel: defers it or runs it at once."""
         if threading.get_ident() != self.thread:
-            self.settle("another thread uses the device")
+            self.flush("another thread uses the device")
             return fn(*handles, **kw)
         ins: list[Any] = []
-        numbers: tuple[Any, ...] = ()
+        scalars: tuple[Any, ...] = ()
         token = self.token
         for h in handles:
             if h is None:
                 ins.append(None)
-            elif h.__class__ in NUMBERS:
+            elif h.__class__ in SCALAR_TYPES:
                 ins.append(h.__class__)
-                numbers += (h,)
+                scalars += (h,)
             else:
                 at = h.__dict__.get("_lazy")
                 ins.append(at[1] if at is not None and at[0] is token else self._enter(h))
@@ -150,16 +150,16 @@ class ReplaySession:
             e = self._next(name, fn, key, kw)
             if e is not None:
                 if e.eager is None:
-                    return self._put_off(e, numbers, kw)
-                self.settle(e.eager)
-                return self._alone(name, fn, handles, kw)
+                    return self._put_off(e, scalars, kw)
+                self.flush(e.eager)
+                return self._call_eagerly(name, fn, handles, kw)
             self._diverge()
         elif self.at.children:
             # A run that has diverged may come back to known events.
             e = self._next(name, fn, key, kw)
             if e is not None and e.eager is not None:
-                self.settle(e.eager)
-                return self._alone(name, fn, handles, kw)
+                self.flush(e.eager)
+                return self._call_eagerly(name, fn, handles, kw)
         counters["eager"] += 1
         ahead = self.ahead
         try:
@@ -179,7 +179,7 @@ class ReplaySession:
             e.several, e.outs = self._shapes(r)
         outs = r if e.several else (r,)
         self.at = e
-        self.log.append((e, numbers, kw))
+        self.log.append((e, scalars, kw))
         for h in outs:
             if h is not None:
                 if "_lazy" not in h.__dict__ or h.__dict__["_lazy"][0] is not self.token:
@@ -226,9 +226,9 @@ class ReplaySession:
         GeneralizationCount.count += 1
         return True
 
-    def _put_off(self, e, numbers, kw):
+    def _put_off(self, e, scalars, kw):
         self.at = e
-        self.log.append((e, numbers, kw))
+        self.log.append((e, scalars, kw))
         values, token = self.values, self.token
         outs = e.outs
         if not e.several:
@@ -254,7 +254,7 @@ class ReplaySession:
             made.append(p)
         return tuple(made)
 
-    def _alone(self, name, fn, handles, kw):
+    def _call_eagerly(self, name, fn, handles, kw):
         """Runs a call that no graph can contain."""
         counters["eager"] += 1
         with unrecorded():
@@ -275,24 +275,24 @@ class ReplaySession:
 
     def _launch(self):
         values: list[Any] = []
-        for at, (e, numbers, kw) in enumerate(self.log):
+        for at, (e, scalars, kw) in enumerate(self.log):
             if e.fn is None:
                 if self.ahead is not None:
                     self.ahead.enter(e, self.values[len(values)])
                 values.append(self.values[len(values)])
                 continue
             counters["eager"] += 1
-            self._one(e, numbers, kw, values, at)
+            self._one(e, scalars, kw, values, at)
         self._fill(values)
 
-    def _one(self, e, numbers, kw, values, at=0):
-        given = operands(e.ins, values, numbers)
+    def _one(self, e, scalars, kw, values, at=0):
+        given = operands(e.ins, values, scalars)
         try:
             r = e.fn(*given, **kw) if self.ahead is None else self.ahead.run(at, e.name, e.fn, given, kw)
         except (UnsupportedByKernel, ValueError, TypeError) as error:
             # The kernel may not support these values, or fail this time only; handled as in
             # `devices.run`.
-            if not isinstance(error, UnsupportedByKernel) and not self.device.lacks(error):
+            if not isinstance(error, UnsupportedByKernel) and not self.device.is_unsupported(error):
                 device_dispatch.raise_deferred_error(error, e.name, given, kw, self.device)
             r = device_dispatch.call_cpu_kernel(e.name, given, kw, self.device)
         else:
@@ -308,24 +308,24 @@ class ReplaySession:
             if p.__class__ is Pending:
                 # Not exclusive: a kernel may return one tensor twice, and views refer to the handle
                 # that they view.
-                place = p.__dict__["_lazy"]
-                self.device.become(p, values[i], False)
+                position = p.__dict__["_lazy"]
+                self.device.assign_memory(p, values[i], False)
                 # a run that has only diverged from a trace keeps the same value indices
-                p.__dict__["_lazy"] = place
+                p.__dict__["_lazy"] = position
                 self.values[i] = None
 
-    def settle(self, reason: str) -> None:
+    def flush(self, reason: str) -> None:
         """Flushes all deferred calls. This is a graph break if more calls follow."""
         self.trace.used = True
         with device_dispatch.DEVICE_LOCK:
-            self._settle(reason)
+            self._flush(reason)
 
     def finish(self, reason: str) -> None:
         """Ends the run."""
         with device_dispatch.DEVICE_LOCK:
-            self._settle(reason, last=True)
+            self._flush(reason, last=True)
 
-    def _settle(self, reason, last=False):
+    def _flush(self, reason, last=False):
         if not self.log:
             return
         with aside(self):
@@ -343,38 +343,38 @@ class ReplaySession:
             if not end.seen:
                 shape_specialization.observe(self.trace, end, self.log)
             end.seen += 1
-            if self.ahead is not None and not self.dry and not end.graphs and self.ahead.made(self.trace, end, self.log, self._numbers(end)):
+            if self.ahead is not None and not self.dry and not end.graphs and self.ahead.made(self.trace, end, self.log, self._scalars(end)):
                 counters["shared"] += 1
             if not ran:
                 end.given = [weakref.ref(self.values[n]) for n in self.given]
-                end.numbers = self._numbers(end)
+                end.scalars = self._scalars(end)
         if not last:
             counters["breaks"] += 1
             breaks[reason] += 1
             self.reasons.append(reason)
-            if self.trace.whole:
+            if self.trace.fullgraph:
                 self._begin(end.next)
                 raise GraphBreak(reason)
         self._begin(end.next)
 
-    def _numbers(self, end):
+    def _scalars(self, end):
         """Returns the Python numbers passed to kernels that are not part of the trace."""
         log = self.log
         if end.loose != GeneralizationCount.count:
             end.loose = GeneralizationCount.count
-            places: list[tuple[int, Any]] = []
-            for i, (e, numbers, kw) in enumerate(log):
-                places += [(i, j) for j in range(len(numbers))]
+            positions: list[tuple[int, Any]] = []
+            for i, (e, scalars, kw) in enumerate(log):
+                positions += [(i, j) for j in range(len(scalars))]
                 if e.fn is not None:
-                    places += [(i, k) for k, v in kw.items() if v.__class__ is DeferredRngState or e.loose and v.__class__ is float]
-            if places != end.places:
-                end.places = places
+                    positions += [(i, k) for k, v in kw.items() if v.__class__ is DeferredRngState or e.loose and v.__class__ is float]
+            if positions != end.positions:
+                end.positions = positions
                 end.graphs.clear()  # graphs refer to numbers by position
                 end.varying.clear()
-        return [log[i][1][j] if j.__class__ is int else log[i][2][j] for i, j in end.places]
+        return [log[i][1][j] if j.__class__ is int else log[i][2][j] for i, j in end.positions]
 
     def _compute(self, end):
-        numbers = self._numbers(end)
+        scalars = self._scalars(end)
         values, count = self.values, sys.getrefcount
         # 2 references: the list and getrefcount's argument
         live = [i for i in range(len(values)) if values[i].__class__ is Pending and count(values[i]) > 2]
@@ -382,15 +382,15 @@ class ReplaySession:
         roots = self._outputs(end, live)
         if end.refused is None:
             for made in end.graphs:
-                if made.outputs.keys() >= roots and made.holds(given, numbers):
+                if made.outputs.keys() >= roots and made.holds(given, scalars):
                     if made is not end.graphs[0]:
                         end.graphs.remove(made)
                         end.graphs.insert(0, made)
-                    return self._run(end, made, given, numbers, live)
+                    return self._run(end, made, given, scalars, live)
             if end.seen:
                 if end.built < LIMIT:
                     with unrecorded():
-                        return self._build(end, given, numbers, roots)
+                        return self._build(end, given, scalars, roots)
                 end.refused = f"more than {LIMIT} graphs for one trace segment: its tensors or numbers differ in each run"
         self._perform()
         return False
@@ -419,9 +419,9 @@ class ReplaySession:
         end.lies = found
         return found
 
-    def _run(self, end, made, given, numbers, live):
+    def _run(self, end, made, given, scalars, live):
         try:
-            outputs = made.graph.run(given, numbers, self.device)
+            outputs = made.graph.run(given, scalars, self.device)
         except made.graph.uncompiled as e:
             if not made.graph.free:  # with free sizes, each size gets its own graph from now on
                 end.refused = f"MindSpore cannot compile it: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
@@ -457,27 +457,27 @@ class ReplaySession:
                 h = values[i] = self.device.view(of, **e.kw)
             return h
         for i, h in [(i, real(i)) for i in live]:
-            self.device.become(self.values[i], h, id(h) not in viewed)
+            self.device.assign_memory(self.values[i], h, id(h) not in viewed)
             self.values[i] = None
 
-    def _build(self, end, given, numbers, roots):
+    def _build(self, end, given, scalars, roots):
         """Runs everything kernel by kernel and builds a graph from it."""
         end.built += 1
-        before = end.numbers or []
-        if len(before) != len(numbers):
+        before = end.scalars or []
+        if len(before) != len(scalars):
             end.varying = set()  # the positions have changed
         else:
-            end.varying |= {i for i, n in enumerate(numbers) if not same(before[i], n)}
+            end.varying |= {i for i, n in enumerate(scalars) if not same(before[i], n)}
         family = shape_specialization.shape_group(self.trace, end, self.log)
         if family is not None:
-            family.vary(end, numbers)
+            family.vary(end, scalars)
         # A constant can be a graph argument only where the kernel accepts tensors for numbers;
         # another kernel may need its value.
-        varying = {(i, j): n for n, (i, j) in enumerate(end.places)
+        varying = {(i, j): n for n, (i, j) in enumerate(end.positions)
                    if n in end.varying and (j.__class__ is int or may_vary(self.log[i][0].fn, j))}
-        drawn = {i: n for n, (i, j) in enumerate(end.places) if numbers[n].__class__ is DeferredRngState}
+        drawn = {i: n for n, (i, j) in enumerate(end.positions) if scalars[n].__class__ is DeferredRngState}
         maker = self.device.recorder(self.trace.level)
-        maker.begin(given, self._known(), family.held(given, end) if family is not None else [r() is h for r, h in zip(end.given, given)])
+        maker.begin(given, self._known(), family.state_inputs(given, end) if family is not None else [r() is h for r, h in zip(end.given, given)])
         values: list[Any] = []
         for i, (e, ns, kw) in enumerate(self.log):
             if e.fn is None:
@@ -503,7 +503,7 @@ class ReplaySession:
             if graph is None:
                 end.refused = maker.broken
             else:
-                fixed = [(n, numbers[n]) for n, place in enumerate(end.places) if place not in varying]
+                fixed = [(n, scalars[n]) for n, position in enumerate(end.positions) if position not in varying]
                 made = CompiledSegment(graph, dict.fromkeys(order), fixed)
                 end.graphs.insert(0, made)
                 counters["graphs" if graph.new else "shared"] += 1
@@ -519,9 +519,9 @@ class ReplaySession:
 
         `first` becomes an index into the given tensors.
         """
-        place = {number: n for n, number in enumerate(self.given)}
+        position = {number: n for n, number in enumerate(self.given)}
         events = [e.kw for e, _, _ in self.log if e.fn is None]
-        return [{**kw, "first": n if kw["first"] is None else place[kw["first"]]} for n, kw in enumerate(events)]
+        return [{**kw, "first": n if kw["first"] is None else position[kw["first"]]} for n, kw in enumerate(events)]
 
 
 # ------------------------------------------------------------------ pending handles
@@ -560,7 +560,7 @@ class _LazyDevice:
 
     def __init__(self, device: Device) -> None:
         self.real = device
-        self.type, self.names, self.indexed, self.widens, self.strided = device.type, device.names, device.indexed, device.widens, device.strided
+        self.type, self.names, self.indexed, self.upcasts_half, self.strided = device.type, device.names, device.indexed, device.upcasts_half, device.strided
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["real"], name)
@@ -579,7 +579,7 @@ class _LazyDevice:
             s.call("fill", s.fill, (handle, number.item() if number.dtype.kind in "fiu" else 0),
                    {"np_dtype": number.dtype, "other": None if number.dtype.kind in "fiu" else number.tobytes()})
         else:
-            s.settle("another thread uses the device")
+            s.flush("another thread uses the device")
             self.real.fill(handle, number)
 
     def cast(self, handle: Handle, np_dtype: NpDtype) -> Handle:
@@ -588,7 +588,7 @@ class _LazyDevice:
 
     def download(self, handle: Handle) -> Array:
         if handle.__class__ is Pending or current.session.log:
-            current.session.settle("values are read")
+            current.session.flush("values are read")
         return self.real.download(handle)
 
     def geometry(self, handle: Handle) -> tuple[Sizes, NpDtype, Strides]:
@@ -596,38 +596,38 @@ class _LazyDevice:
             return handle.__dict__["_geometry"]
         return self.real.geometry(handle)
 
-    def face(self, handle: Handle) -> GeometryArray:
+    def meta_array(self, handle: Handle) -> GeometryArray:
         if handle.__class__ is Pending:
-            return self.real.face_of(*handle.__dict__["_geometry"])
-        return self.real.face(handle)
+            return self.real.new_meta_array(*handle.__dict__["_geometry"])
+        return self.real.meta_array(handle)
 
     def address(self, handle: Handle) -> int:
         if handle.__class__ is Pending:
-            current.session.settle("the address of a tensor is read")
+            current.session.flush("the address of a tensor is read")
         return self.real.address(handle)
 
-    def lacking(self, what: str) -> None:
-        current.session.settle(what)
+    def on_missing_kernel(self, what: str) -> None:
+        current.session.flush(what)
 
-    def lacks(self, error: Exception) -> bool:
-        return self.real.lacks(error)
+    def is_unsupported(self, error: Exception) -> bool:
+        return self.real.is_unsupported(error)
 
-    def wait(self) -> None:
-        current.session.settle("the device is synchronized")
-        self.real.wait()
+    def synchronize(self) -> None:
+        current.session.flush("the device is synchronized")
+        self.real.synchronize()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         return None
 
-    def taken(self, tensor: Any) -> Handle:
-        return self.real.taken(tensor)
+    def from_mindspore(self, tensor: Any) -> Handle:
+        return self.real.from_mindspore(tensor)
 
     def writable(self, handle: Handle) -> Handle:
-        current.session.settle("MindSpore writes to a tensor")
+        current.session.flush("MindSpore writes to a tensor")
         return self.real.writable(handle)
 
 
-class _Shown:
+class _SessionBindings:
     """Replacements that a session installs for a device, its kernel table and its kernel cache."""
 
     def __init__(self, device):
@@ -651,21 +651,21 @@ class _Shown:
             device_dispatch._KERNEL_CACHE[n] = self.lazy_ways if lazy else self.ways
 
 
-_shown: dict[str, _Shown] = {}
+_bindings: dict[str, _SessionBindings] = {}
 
 
 @contextlib.contextmanager
 def aside(session):
     """Context manager that restores the real device inside the block."""
-    shown = _shown[session.device.type]
-    if device_dispatch.DEVICES[shown.names[0]] is not shown.lazy_device:
+    bindings = _bindings[session.device.type]
+    if device_dispatch.DEVICES[bindings.names[0]] is not bindings.lazy_device:
         yield
         return
-    shown.put(False)
+    bindings.put(False)
     try:
         yield
     finally:
-        shown.put(True)
+        bindings.put(True)
 
 
 def device_of_sessions() -> Device | None:
@@ -682,31 +682,31 @@ def session(trace: Trace) -> Iterator[ReplaySession | None]:
     with device_dispatch.DEVICE_LOCK:  # two threads must not both find no open session
         device = None if current.session is not None else trace.device or device_of_sessions()
         if device is not None:
-            shown = _shown.get(device.type)
-            if shown is None or not shown.current(device):
-                shown = _shown[device.type] = _Shown(device)
+            bindings = _bindings.get(device.type)
+            if bindings is None or not bindings.current(device):
+                bindings = _bindings[device.type] = _SessionBindings(device)
             s = current.session = ReplaySession(trace, device)
-            shown.put(True)
+            bindings.put(True)
     if device is None:
         yield None
         return
-    assert shown is not None
+    assert bindings is not None
     try:
         try:
             yield s
         except BaseException:
             # Calls deferred before the error are computed, as they would have been without a
             # session: other tensors may depend on them.
-            s.trace.whole, whole = False, s.trace.whole
+            s.trace.fullgraph, fullgraph = False, s.trace.fullgraph
             try:
                 s.finish("an exception")
             finally:
-                s.trace.whole = whole
+                s.trace.fullgraph = fullgraph
             raise
         s.finish("")
     finally:
         with device_dispatch.DEVICE_LOCK:
-            _shown[device.type].put(False)
+            _bindings[device.type].put(False)
             current.session = None
 
 
@@ -758,7 +758,7 @@ def outside(reason: str) -> Iterator[None]:
     if s is None:
         yield
         return
-    s.settle(reason)
+    s.flush(reason)
     with aside(s):
         yield
 
@@ -766,4 +766,4 @@ def outside(reason: str) -> Iterator[None]:
 def flush(reason: str) -> None:
     """Flushes all calls that the open session has deferred."""
     if current.session is not None:
-        current.session.settle(reason)
+        current.session.flush(reason)

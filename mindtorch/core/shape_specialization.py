@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.mindspore.recorder_api import same
-from mindtorch.core.deferred_kernels import NUMBERS, DeferredRngState, may_vary
+from mindtorch.core.deferred_kernels import SCALAR_TYPES, DeferredRngState, may_vary
 from mindtorch.core.trace_tree import Leaf, Event, CompiledSegment, Trace
 
 #: Maximum number of families in a trace, and of consecutive ahead-of-time recordings that matched
@@ -29,20 +29,20 @@ class DynamicShapeGroup:
         outputs    indices of the values that the last graph returns
     """
 
-    __slots__ = ("shared", "states", "outputs", "places", "varying", "fixed", "alone", "ends", "vain")
+    __slots__ = ("shared", "states", "outputs", "positions", "varying", "fixed", "exceptions", "ends", "vain")
 
     def __init__(self) -> None:
         self.shared: Any = None
         self.states: dict[int, Any] | None = None
         self.outputs: set[int] = set()
-        self.places: list[Any] = []
+        self.positions: list[Any] = []
         self.varying: set[int] = set()
         self.fixed: list[Any] = []
-        self.alone = 0  # number of sizes, after the first, that needed their own graph
+        self.exceptions = 0  # number of sizes, after the first, that needed their own graph
         self.ends = 0
         self.vain = 0  # ahead-of-time recordings without a match since the last match
 
-    def held(self, given: list[Any], end: Leaf) -> list[bool]:
+    def state_inputs(self, given: list[Any], end: Leaf) -> list[bool]:
         """Returns, for each input tensor, whether a graph holds it as state.
 
         These are the tensors that the family's last graph holds. If this segment has built a graph
@@ -53,21 +53,21 @@ class DynamicShapeGroup:
             return [r() is h for r, h in zip(end.given, given)]
         return [states.get(i) is h for i, h in enumerate(given)]
 
-    def vary(self, end: Leaf, numbers: list[Any]) -> None:
+    def vary(self, end: Leaf, scalars: list[Any]) -> None:
         """Marks the scalars that varied for other sizes as varying for this size."""
-        if self.places == end.places:
-            end.varying |= self.varying | {i for i, n in self.fixed if not same(numbers[i], n)}
+        if self.positions == end.positions:
+            end.varying |= self.varying | {i for i, n in self.fixed if not same(scalars[i], n)}
 
     def learn(self, end: Leaf, made: CompiledSegment, trace: Trace, log: Any, why: str) -> None:
         """Records the graph that was built for a segment of this family."""
         self.states, self.outputs = dict(made.graph.states), set(made.outputs)
-        self.places, self.varying, self.fixed = list(end.places), set(end.varying), [(i, n) for i, n in made.fixed if n.__class__ in (int, float)]
+        self.positions, self.varying, self.fixed = list(end.positions), set(end.varying), [(i, n) for i, n in made.fixed if n.__class__ in (int, float)]
         if made.graph.new:
             self.vain = 0
         if why:
-            self.alone += 1
+            self.exceptions += 1
             trace.branches.append(log[-1][0])
-            note = f"{trace.title}: another size needs its own graph: {why}"
+            note = f"{trace.label}: another size needs its own graph: {why}"
             if note not in trace.notes:
                 trace.notes.append(note)
 
@@ -115,7 +115,7 @@ def observe(trace: Trace, end: Leaf, log: Any) -> None:
     """
     if trace.branches:
         f = shape_group(trace, end, log)
-        if f is not None and f.ends > 1 and not f.alone:
+        if f is not None and f.ends > 1 and not f.exceptions:
             prune(trace, log)
 
 
@@ -129,10 +129,10 @@ class AheadOfTimeRecorder:
 
     def __init__(self, family: DynamicShapeGroup, maker: Any) -> None:
         self.family, self.maker = family, maker
-        self.places = {place: n for n, place in enumerate(family.places)}
+        self.positions = {position: n for n, position in enumerate(family.positions)}
         self.values: list[Any] = []
         self.given = 0
-        self.whole = True
+        self.complete = True
 
     def enter(self, e: Event, h: Any) -> None:
         """Adds an input tensor."""
@@ -141,49 +141,49 @@ class AheadOfTimeRecorder:
         if e.kw["first"] is not None or self.maker.broken is not None:
             # An input that shares memory with another one: which part it covers is known only at
             # the end.
-            self.whole = False
-        elif self.whole:
-            self.whole = self.maker.enter(self.given, h, e.kw, self.family.states.get(self.given) is h)
+            self.complete = False
+        elif self.complete:
+            self.complete = self.maker.enter(self.given, h, e.kw, self.family.states.get(self.given) is h)
         self.given += 1
 
     def run(self, at: int, name: str, fn: Any, handles: Any, kw: dict[str, Any]) -> Any:
         """Runs fn(*handles, **kw), call number `at` of the segment, and records it."""
-        varying, places, j = self.family.varying, self.places, 0
+        varying, positions, j = self.family.varying, self.positions, 0
         given = list(handles)
         for i, h in enumerate(handles):
-            if h.__class__ in NUMBERS:
-                n = places.get((at, j))
-                self.whole = self.whole and n is not None
+            if h.__class__ in SCALAR_TYPES:
+                n = positions.get((at, j))
+                self.complete = self.complete and n is not None
                 if n in varying:
                     given[i] = self.maker.number(n, h, name)
                 j += 1
-        said = dict(kw)
+        traced_kw = dict(kw)
         for k, v in kw.items():
-            n = places.get((at, k))
+            n = positions.get((at, k))
             if v.__class__ is DeferredRngState:
-                self.whole = self.whole and n is not None
-                said[k] = v.keyed(n)
+                self.complete = self.complete and n is not None
+                traced_kw[k] = v.keyed(n)
             elif n in varying and may_vary(fn, k):
-                said[k] = self.maker.number(n, v, name)
-        if not self.whole:
+                traced_kw[k] = self.maker.number(n, v, name)
+        if not self.complete:
             return fn(*handles, **kw)
-        self.whole = False
+        self.complete = False
         with self.maker.recording():
-            r = fn(*given, **said)
-        self.whole = self.maker.broken is None
+            r = fn(*given, **traced_kw)
+        self.complete = self.maker.broken is None
         return r
 
-    def made(self, trace: Trace, end: Leaf, log: Any, numbers: list[Any]) -> bool:
+    def made(self, trace: Trace, end: Leaf, log: Any, scalars: list[Any]) -> bool:
         """Returns True if an existing graph serves this size from now on."""
         self.family.vain += 1
         f = shape_group(trace, end, log)
-        if not self.whole or f is not self.family or f is None or end.places != f.places or self.maker.broken is not None:
+        if not self.complete or f is not self.family or f is None or end.positions != f.positions or self.maker.broken is not None:
             return False
         order = sorted(f.outputs)
         graph = self.maker.served([self.values[i] for i in order], f.shared)
         if graph is None:
             return False
-        fixed = [(n, numbers[n]) for n, (i, j) in enumerate(end.places)
+        fixed = [(n, scalars[n]) for n, (i, j) in enumerate(end.positions)
                  if n not in f.varying or not (j.__class__ is int or may_vary(log[i][0].fn, j))]
         made = CompiledSegment(graph, dict.fromkeys(order), fixed)
         end.graphs.insert(0, made)

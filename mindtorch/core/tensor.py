@@ -448,7 +448,7 @@ def bind_native_memory(t: Tensor) -> None:
             raise NotImplementedError(f"a {t.dtype} tensor with the conjugate or negative bit on device {t._device} cannot be passed to "
                                       "MindSpore code: call resolve_conj() or resolve_neg() first")
         return
-    graph_mode_step.settle("MindSpore's code uses a tensor")
+    graph_mode_step.flush("MindSpore's code uses a tensor")
     if t._real:
         return
     if isinstance(t, MSParameter):

@@ -46,19 +46,19 @@ class Event:
 class Leaf:
     """State of a trace that was computed after this event."""
 
-    __slots__ = ("seen", "built", "graphs", "given", "numbers", "varying", "refused", "next", "reason", "lies", "places", "loose", "family")
+    __slots__ = ("seen", "built", "graphs", "given", "scalars", "varying", "refused", "next", "reason", "lies", "positions", "loose", "family")
 
     def __init__(self) -> None:
         self.seen = self.built = 0
         self.graphs: list[CompiledSegment] = []
         self.given: list[Any] = []  # weak references to the input tensors of the previous run
-        self.numbers: list[Any] | None = None  # scalars passed to kernels in the previous run
+        self.scalars: list[Any] | None = None  # scalars passed to kernels in the previous run
         self.varying: set[int] = set()  # positions of the scalars that have changed
         self.refused: str | None = None
         self.next = Event("start", None, (), {})
         self.reason = ""
         self.lies: list[Any] | None = None
-        self.places: list[tuple[int, Any]] = []
+        self.positions: list[tuple[int, Any]] = []
         self.loose = -1
         self.family: Any = None  # segments that differ only in sizes (`mindtorch/core/shape_specialization.py`)
 
@@ -71,12 +71,12 @@ class CompiledSegment:
     def __init__(self, graph, outputs, fixed):
         self.graph, self.outputs, self.fixed = graph, outputs, fixed
 
-    def holds(self, given, numbers):
+    def holds(self, given, scalars):
         """True if the graph is valid for these tensors and scalars."""
         for i, n in self.fixed:
-            if not same(numbers[i], n):
+            if not same(scalars[i], n):
                 return False
-        return self.graph.holds(given, numbers)
+        return self.graph.holds(given, scalars)
 
 
 class GeneralizationCount:
@@ -92,10 +92,10 @@ MAX_BRANCHES = 256
 class Trace:
     """The recorded behavior of one compiled callable."""
 
-    def __init__(self, title: str = "", level: str = "O0", whole: bool = False, dynamic: Any = None, device: Any = None) -> None:
+    def __init__(self, label: str = "", level: str = "O0", fullgraph: bool = False, dynamic: Any = None, device: Any = None) -> None:
         self.device = device  # None: the user's device
         self.start = Event("start", None, (), {})
-        self.title, self.level, self.whole, self.dynamic = title, level, whole, dynamic
+        self.label, self.level, self.fullgraph, self.dynamic = label, level, fullgraph, dynamic
         #: `dynamic` False: every size has its own graph; "marked": likewise, unless an input tensor
         #: has a dimension marked as dynamic. `branches` has one entry for each further branch where
         #: runs diverged, except for sizes that a dynamic-shape graph serves.
@@ -134,7 +134,7 @@ class GraphBreak(Exception):
     """Raised if torch.compile(fullgraph=True) would need more than one graph."""
 
 
-def operands(ins, values, numbers):
+def operands(ins, values, scalars):
     """Returns the operands of a call, from values and scalars."""
     out, k = [], 0
     for i in ins:
@@ -143,7 +143,7 @@ def operands(ins, values, numbers):
         elif i is None:
             out.append(None)
         else:
-            out.append(numbers[k])
+            out.append(scalars[k])
             k += 1
     return out
 

@@ -198,7 +198,7 @@ def promote_factors(a: Any, b: Any) -> tuple[Tensor | ScalarOperand, Tensor | Sc
         if da is db:
             return a, b
         if da.itemsize == 2 and da.kind in "fV" and not b._array.ndim and a._array.ndim and db.kind != "c" and (
-                a._handle is None or b._handle is None or registered[a._device.type].widens):
+                a._handle is None or b._handle is None or registered[a._device.type].upcasts_half):
             return a, to(b, _F32)
     except AttributeError:
         if b.__class__ in _NUMBERS and hasattr(a, "_array"):

@@ -35,7 +35,7 @@ def _native(t):
         return t
     if t._handle is None:
         return from_array(t._array)
-    r = device_dispatch.DEVICES[t._device.type].taken(t._handle)
+    r = device_dispatch.DEVICES[t._device.type].from_mindspore(t._handle)
     r._home = t._device  # MindSpore's tensors have no device attribute
     return r
 

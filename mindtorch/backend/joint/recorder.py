@@ -128,7 +128,7 @@ class RecordingDevice(Device):
     def download(self, handle: Handle) -> NoReturn:
         raise GraphBreak("values are read")
 
-    def lacking(self, what: str) -> NoReturn:
+    def on_missing_kernel(self, what: str) -> NoReturn:
         raise GraphBreak(what)
 
     def geometry(self, handle: Any) -> tuple[Sizes, NpDtype, Strides]:

@@ -23,13 +23,13 @@ from mindtorch.backend.mindspore.runtime import ms
 #: - possible(): True if there is a device that supports graphs
 #: - active(): True while a run is being recorded
 #: - suspended(reason): context manager for eager computation inside a run
-#: - settle(reason): flushes all deferred kernels
+#: - flush(reason): flushes all deferred kernels
 #: - postpone(f, t): True if f(t) will be called when the run has ended
 session: Callable[[Any], Any] | None = None
 possible: Callable[[], bool] = bool  # returns False
 active: Callable[[], bool] = bool
 suspended: Callable[[str], Any] = contextlib.nullcontext
-settle: Callable[[str], Any] = id  # does nothing
+flush: Callable[[str], Any] = id  # does nothing
 postpone: Callable[..., bool] = bool
 #: Set by `jit_fallback.py`: returns a name for the mindtorch code that an object refers to; returns
 #: True if values contain mindtorch tensors.

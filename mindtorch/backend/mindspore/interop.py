@@ -208,7 +208,7 @@ def _in_place(method):
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
         if put_off(self):
-            graph_mode_step.settle("MindSpore writes to a tensor")
+            graph_mode_step.flush("MindSpore writes to a tensor")
         if tracking.on and part_of_parameter(self):
             return _unrecorded(method, self, *args, **kwargs)
         return method(self, *args, **kwargs)
@@ -253,7 +253,7 @@ def _noted(method):
         if graph_mode_step.plainly.n and args and set_in_place(self, args[0]):
             return self
         if put_off(self):
-            graph_mode_step.settle("MindSpore writes to a tensor")
+            graph_mode_step.flush("MindSpore writes to a tensor")
         wrote(self)  # before the call, since some of them replace the memory
         if args and write_through(self, args[0]):
             return self
@@ -267,7 +267,7 @@ def _read(method):
     @functools.wraps(method)
     def reads(self, *args, **kwargs):
         if put_off(self):
-            graph_mode_step.settle("values are read")
+            graph_mode_step.flush("values are read")
         return method(self, *args, **kwargs)
     return reads
 

@@ -160,11 +160,11 @@ def plain(x: Any) -> Any:
     if not is_contiguous(x):
         return None
     at = x._data_ptr()
-    kept = getattr(x, "_plain", None)
-    if kept is None or kept[0] != at:
+    cached = getattr(x, "_plain", None)
+    if cached is None or cached[0] != at:
         # Built on the memory of another handle, so that the two do not keep each other alive.
-        kept = x._plain = at, from_contiguous(memory_of(x.view(shape_of(x))))
-    return kept[1]
+        cached = x._plain = at, from_contiguous(memory_of(x.view(shape_of(x))))
+    return cached[1]
 
 
 _nothing = np.zeros(1, np.float32)
@@ -172,8 +172,6 @@ _nothing = np.zeros(1, np.float32)
 
 class Pending(MSTensor):
     """A handle without memory, which is filled when the graph that computes it has run."""
-
-    settle: Callable[..., None]  # materializes the handle (`mindtorch/core/replay.py`)
 
 
 class Npu(Device):
@@ -185,23 +183,23 @@ class Npu(Device):
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self.widens = target == "CPU"
+        self.upcasts_half = target == "CPU"
         self.strided = target == "Ascend"
         self._index = 0
-        self._place = 0
+        self._device_id = 0
         self.faults = errors.Faults(target)
         self.behind = not self.faults.blocking
         #: MindSpore streams created by the user.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
         self._process = HostProcess() if target == "Ascend" else None
         if target == "Ascend":
-            self._place = ms.get_context("device_id")
+            self._device_id = ms.get_context("device_id")
             if errors.blocking():
                 ms.runtime.launch_blocking()
         self._constants: dict[Any, Any] = {}
         # Geometry-only arrays prepared for the next results, and the size of the next batch, by
         # shape and dtype.
-        self._faces: dict[Any, OperandKind] = {}
+        self._stock: dict[Any, OperandKind] = {}
         self._batch: dict[Any, int] = {}
 
     # ---- device selection
@@ -218,7 +216,7 @@ class Npu(Device):
             self._index = index
         else:
             ms.set_device(self.target, index)
-            self._place = index  # set_device raises once MindSpore has run anything
+            self._device_id = index  # set_device raises once MindSpore has run anything
 
     # ---- memory
     def upload(self, array: Array) -> Any:
@@ -256,34 +254,34 @@ class Npu(Device):
         return a
 
     # ---- errors
-    def lacks(self, error: Exception) -> bool:
+    def is_unsupported(self, error: Exception) -> bool:
         # MindSpore selects a CPU kernel by dtypes before anything runs, and raises this if there is
         # none. On Ascend it raises a RuntimeError.
         return error.__class__ is TypeError and str(error).startswith("Select CPU operator[")
 
-    def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
-        e = self.faults.told(error, f"{self.type}:{self._index if self.target == 'CPU' else self._place}", doing, size)
+    def translate_error(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
+        e = self.faults.told(error, f"{self.type}:{self._index if self.target == 'CPU' else self._device_id}", doing, size)
         if self.faults.lost is not None and not self.lost:
             self._lose()
         return e
 
     def _lose(self):
-        self.lost, gone, what = True, self.faults.gone, f"{self.type}:{self._place}"
-        for name in ("upload", "constant", "download", "write", "fill", "cast", "settle", "wait"):
+        self.lost, error_of, what = True, self.faults.gone, f"{self.type}:{self._device_id}"
+        for name in ("upload", "constant", "download", "write", "fill", "cast", "flush", "synchronize"):
             def refuse(*args, name=name, **kwargs):
-                raise gone(what)
+                raise error_of(what)
             setattr(self, name, refuse)
 
-    def gone(self) -> RuntimeError:
+    def lost_error(self) -> RuntimeError:
         """Returns the error of a lost device."""
-        return self.faults.gone(f"{self.type}:{self._place}")
+        return self.faults.gone(f"{self.type}:{self._device_id}")
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         if self.behind:
             wait_pipeline()
             self._keep_ctrl_c()
 
-    def wait(self) -> None:
+    def synchronize(self) -> None:
         if self.target == "CPU":
             executor.sync()
         else:
@@ -296,38 +294,38 @@ class Npu(Device):
     def geometry(self, handle: Any) -> tuple[Sizes, NpDtype, Strides | None]:        # type: ignore[override]
         return shape_of(handle), stype_of(handle), None if is_contiguous(handle) else tuple(stride_of(handle))
 
-    def face(self, handle: Any) -> GeometryArray:
+    def meta_array(self, handle: Any) -> GeometryArray:
         # Created in batches, because Python code right after a kernel runs several times slower:
         # 0.5 us per array vs 4 us one by one.
-        kind = self._faces.get((shape_of(handle), id(dtype_of(handle))))
+        kind = self._stock.get((shape_of(handle), id(dtype_of(handle))))
         if kind is not None and kind.stock and is_contiguous(handle):
             return kind.stock.pop()
-        return self._more_faces(handle)
+        return self._restock(handle)
 
-    def face_of(self, sizes: Sizes, np_dtype: NpDtype, strides: Strides | None) -> GeometryArray:
+    def new_meta_array(self, sizes: Sizes, np_dtype: NpDtype, strides: Strides | None) -> GeometryArray:
         """Returns a geometry-only array of this geometry."""
         if strides is None:
-            kind = self._faces.get((sizes, id(DTYPES[np_dtype])))
+            kind = self._stock.get((sizes, id(DTYPES[np_dtype])))
             if kind is not None and kind.stock:
                 return kind.stock.pop()
-        return self._new_faces(sizes, np_dtype, strides)
+        return self._new_meta_arrays(sizes, np_dtype, strides)
 
-    def _more_faces(self, handle):
+    def _restock(self, handle):
         self._keep_ctrl_c()
-        return self._new_faces(*self.geometry(handle))
+        return self._new_meta_arrays(*self.geometry(handle))
 
-    def _new_faces(self, sizes, np_dtype, strides):
+    def _new_meta_arrays(self, sizes, np_dtype, strides):
         if strides is not None:
             return reserve_address_range(sizes, np_dtype, strides)
         key = sizes, id(DTYPES[np_dtype])
-        if len(self._faces) > 4096:
-            self._faces.clear()
+        if len(self._stock) > 4096:
+            self._stock.clear()
             self._batch.clear()
         n = self._batch.get(key, 0)
         self._batch[key] = min(2 * n + 1, 63)
-        kind = self._faces.get(key)
+        kind = self._stock.get(key)
         if kind is None:
-            kind = self._faces[key] = OperandKind()
+            kind = self._stock[key] = OperandKind()
         new = [reserve_address_range(sizes, np_dtype) for _ in range(n + 1)]
         if 0 not in sizes:
             for a in new:
@@ -354,7 +352,7 @@ class Npu(Device):
             return r
         # A view's handle caches (the root handle of the storage, the storage as a byte array once
         # created, the byte offset of the view).
-        root, row, at = getattr(handle, "_place", None) or (handle, None, offset_of(handle) * have.itemsize)
+        root, row, at = getattr(handle, "_view_location", None) or (handle, None, offset_of(handle) * have.itemsize)
         at += offset * np_dtype.itemsize
         if 0 in sizes:
             t = from_contiguous(np.empty(sizes, np_dtype))
@@ -375,7 +373,7 @@ class Npu(Device):
                 source = root
             t = from_contiguous(_ones[np_dtype])
             _set(t, source, at // np_dtype.itemsize, sizes, strides)
-        t._place = root, row, at
+        t._view_location = root, row, at
         root._rooted = True
         return t
 
@@ -423,38 +421,38 @@ class Npu(Device):
 
     # ---- graphs (`mindtorch/core/replay.py`)
     def pending(self) -> Any:
-        """Returns a handle that receives its memory later (`become`)."""
+        """Returns a handle that receives its memory later (`assign_memory`)."""
         t = from_contiguous(_nothing)
         t.__class__ = Pending
         return t
 
-    def become(self, p: Any, h: Any, alone: bool) -> None:
-        """Turns a pending handle into `h`. If `alone`, nothing else refers to `h`."""
+    def assign_memory(self, p: Any, h: Any, unaliased: bool) -> None:
+        """Turns a pending handle into `h`. If `unaliased`, nothing else refers to `h`."""
         # A view keeps the root handle of its storage and finds the memory through it, so that
         # handle cannot be swapped.
-        (swap_impl if alone and "_rooted" not in h.__dict__ else share)(p, h)
+        (swap_impl if unaliased and "_rooted" not in h.__dict__ else share)(p, h)
         p.__class__ = MSTensor
-        own = p.__dict__
-        own.clear()
-        own.update(h.__dict__)
+        attrs = p.__dict__
+        attrs.clear()
+        attrs.update(h.__dict__)
 
     def storage(self, handle: Any) -> tuple[int, int]:
         """Returns (address of the handle's storage, offset of the handle in it), in bytes."""
         # To MindSpore, a view in C order is a separate tensor.
-        place = getattr(handle, "_place", None)
-        at = offset_of(handle) * stype_of(handle).itemsize if place is None else place[2]
+        location = getattr(handle, "_view_location", None)
+        at = offset_of(handle) * stype_of(handle).itemsize if location is None else location[2]
         return handle._data_ptr() - at, at
 
     def recorder(self, level: str) -> Any:
         """Returns a recorder that builds a graph of the kernels that run."""
         return self.maker(self, level)
 
-    def taken(self, tensor: Any) -> Any:
+    def from_mindspore(self, tensor: Any) -> Any:
         return MSTensor(tensor)  # another object of the same native tensor
 
     def writable(self, handle: Any) -> Any:
-        own = plain(handle) if self.target == "CPU" else None
-        return handle if own is None else own
+        tensor = plain(handle) if self.target == "CPU" else None
+        return handle if tensor is None else tensor
 
     def cast(self, handle: Any, np_dtype: NpDtype) -> Any:
         return converted(handle, np_dtype) if self.target == "CPU" else _cast(handle, DTYPES[np_dtype])

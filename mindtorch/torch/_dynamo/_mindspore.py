@@ -56,7 +56,7 @@ class Lazily:
             with replay.session(self.trace) as session:
                 r = fn(*args, **kwargs)
         except replay.GraphBreak as e:
-            raise Unsupported(f"{self.trace.title} cannot be compiled as one graph (fullgraph=True): {e}") from None
+            raise Unsupported(f"{self.trace.label} cannot be compiled as one graph (fullgraph=True): {e}") from None
         if session is not None:
             for reason in session.reasons:
                 self.note(reason)
@@ -69,14 +69,14 @@ class Lazily:
         counters["graph_break"][reason] += 1
         if reason not in self.reasons:
             self.reasons.append(reason)
-            graph_breaks.info("%s is split: %s", self.trace.title, reason)
+            graph_breaks.info("%s is split: %s", self.trace.label, reason)
 
     def tell(self):
         """Logs why sizes have their own graphs, once per reason."""
         before, self.notes = self.notes, [*self.trace.notes, *self.backward.notes]
         for note in self.notes:
             if note not in before:
-                counters["recompiles"][self.trace.title] += 1
+                counters["recompiles"][self.trace.label] += 1
                 recompiles.debug("Recompiling %s", note)
 
     def full(self, trace):
@@ -86,7 +86,7 @@ class Lazily:
         if "recompile_limit" not in self.reasons:
             self.note("recompile_limit")
             log.warning("torch._dynamo hit config.recompile_limit (%d): %s takes a different path at nearly every call; further calls run eagerly",
-                        config.limit(), trace.title)
+                        config.limit(), trace.label)
         return True
 
     @property

@@ -54,7 +54,7 @@ def _reaching(f):
     @functools.wraps(f)
     def method(self, *args, **kwargs):
         if self._own is not None and (device := device_dispatch.DEVICES[self.device.type]).lost:
-            raise device.gone()
+            raise device.lost_error()
         return f(self, *args, **kwargs)
     return device_dispatch.device_lock(method)
 

@@ -206,7 +206,7 @@ class Graph:
                 look(device.view(self.groups[i].root(given, device), sizes, strides, offset, np_dtype))
             except Exception as e:
                 raise RuntimeGuardFailed from e
-        taken = [numbers[key].taken[i] for key, i in self.takes]
+        taken = [numbers[key].drawn[i] for key, i in self.takes]
         made = [make(*[taken[g.at] if g.__class__ is _Place else g for g in rest]) for make, rest in self.makes]
         args = []
         for kind, *what in self.arguments:
