@@ -306,7 +306,7 @@ MASK = torch.tensor([1.0, 0.0, 1.0, 2.0])
 
 
 @pytest.mark.parametrize("name, f, why", [
-    ("function", lambda x, y: Cube.apply(x * y) + 1, "no op of torch's"),
+    ("function", lambda x, y: Cube.apply(x * y) + 1, "not a primitive op"),
     ("shared", lambda x, y: ((x * y).exp(), x.view(-1)), "shares memory"),
     ("argument", lambda x, y: (x.detach().add_(1), x * y)[1] * 2, None),
 ])
