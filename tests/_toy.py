@@ -63,7 +63,7 @@ def put(names, fn):
     kernel(names, run)
 
 
-KERNELS = """add add_scaled sub mul neg div sqrt addcmul addcdiv lerp_number keep linear clone clone_format to_copy sum_to_size broadcast new_full relu
+KERNELS = """add add_scaled sub mul neg div sqrt addcmul addcdiv lerp_number mask_grad linear clone clone_format to_copy sum_to_size broadcast new_full relu
  relu_backward matmul_rows fold column_sum cross_entropy_loss cross_entropy_backward""".split()
 for n in KERNELS:
     put(n, TABLES["cpu"][n])

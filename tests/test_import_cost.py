@@ -117,15 +117,15 @@ def test_function_compiled_from_a_template():
 
 KEEPING = """
 import builtins, sys
-from mindtorch.core import stamp
+from mindtorch.core import codegen
 count, real = 0, compile
 def counted(source, *args, **kwargs):
     global count
     count += isinstance(source, str)
     return real(source, *args, **kwargs)
 builtins.compile = counted
-f = stamp.function("def f(a0_):\\n    return fn(a0_) + 1\\n", {"a0_": "input"}, "g", "<op g>", {"fn": abs})
-stamp.keep()
+f = codegen.compile_template("def f(a0_):\\n    return fn(a0_) + 1\\n", {"a0_": "input"}, "g", "<op g>", {"fn": abs})
+codegen.save_cache()
 assert "mindspore" not in sys.modules and f(-1) == 2, f(-1)
 print(count)
 """

@@ -495,4 +495,4 @@ def _laid(a: Array, strides: tuple[int, ...]) -> Array:
     return r
 
 
-__all__ = ["ShapeMismatch", "CompiledFunction", "JointGraphCapture", "GraphBreak", "takes", "unwatched"]
+__all__ = ["ShapeMismatch", "CompiledFunction", "JointGraphCapture", "GraphBreak", "takes", "is_unobserved"]

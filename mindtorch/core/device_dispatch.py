@@ -62,7 +62,7 @@ class _Copies:
 COPIES = _Copies()
 #: Held while a device computes or copies: concurrent MindSpore calls from several threads crash the
 #: process.
-DEVICE_LOCK = module_lock(globals(), "ALONE", threading.RLock)
+DEVICE_LOCK = module_lock(globals(), "DEVICE_LOCK", threading.RLock)
 
 
 def device_lock(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ from mindtorch.core.grad_mode import INFERENCE, mode
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE: dict[Any, str] = {**dict.fromkeys(["shape", "dtype", "device", "ndim", "__hash__", "numel", "__getitem__", "__add__", "__radd__", "__mul__", "__new__",
-                                            "__instancecheck__", "taken", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
+                                            "__instancecheck__", "is_tensor", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
 
 ndarray = np.ndarray
 

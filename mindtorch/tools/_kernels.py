@@ -248,7 +248,7 @@ def describe_op(op):
     yield f"  autocast   {'depends on the arguments' if callable(op.autocast) else op.autocast or 'unchanged'}"
     if op.inplace or op.out:
         yield f"  overlap    {op.overlap or 'not checked for out='}"
-    yield f"  placement  {op.sharding or 'on complete tensors'}"
+    yield f"  sharding   {op.sharding or 'on complete tensors'}"
     yield f"  capture    {op.capture or 'recorded'}"
     if op.writes:
         yield f"  writes     unless {op.writes[0]} is {op.writes[1]}"

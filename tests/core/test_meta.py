@@ -210,8 +210,8 @@ def test_real_memory_is_never_mistaken_for_meta(process):
         kept = [torch.from_numpy(np.full(1 << n, 2.0, np.float32)) for n in (8, 16, 20, 22, 23) for _ in range(4)]
         for t in kept:
             assert t.numel() == t._sizes[0] and (t.asnumpy() == 2).all() and (t + 1).asnumpy().shape == t.shape, t.shape
-        from mindtorch.backend.meta.arrays import is_blank
-        assert not any(is_blank(t._array) for t in kept) and is_blank(torch.empty(3, device="meta")._array)
+        from mindtorch.backend.meta.arrays import is_meta_array
+        assert not any(is_meta_array(t._array) for t in kept) and is_meta_array(torch.empty(3, device="meta")._array)
         print("all have memory")
         """)
     assert "all have memory" in said

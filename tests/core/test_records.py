@@ -58,7 +58,7 @@ def test_every_primitive_has_a_host_kernel_and_declared_constants():
         assert len(p.grads) <= len(p.inputs) or p.joint, p.name
         for rule in p.layout if p.layout.__class__ is tuple else (p.layout,):
             assert rule is None or list(inspect.signature(rule).parameters) == ["r", "operands", "kw"], p.name
-        for i in (*p.nondiff, *p.held, *(p.node_class.order or ())):
+        for i in (*p.nondiff, *p.residuals, *(p.node_class.order or ())):
             assert i.__class__ is int and i >= 0, p.name
 
 
@@ -102,15 +102,15 @@ def test_op_fields_are_valid():
     for o in OPS:
         assert inspect.isfunction(o.autocast) or o.autocast in (None, "lower", "float32", "by_input"), o
         assert o.overlap in (None, *inplace.OVERLAPS) and (o.overlap is None or o.inplace or o.out), o
-        assert o.placement in (None, "elementwise", "linear", "random"), o
+        assert o.sharding in (None, "elementwise", "linear", "random"), o
         assert o.capture in (None, "meta", "values", "sizes", "values of tensors", "sizes of tensors", "sizes if alone", "sizes unless told"), o
         assert o.writes is None or o.writes[0] in o.signature.parameters, o
         assert not o.inplace or hasattr(Tensor, o.name + "_"), o
         for n in o.aliases:
             qualname = n if "." in n or not o.ns else f"{o.ns}.{n}"
             row = SCHEMAS[qualname]
-            assert row.main is o and [getattr(row, f) for f in ("autocast", "overlap", "placement", "capture", "writes", "lowering")] == [
-                o.autocast, o.overlap, o.placement, o.capture, o.writes, o.lowering], n
+            assert row.main is o and [getattr(row, f) for f in ("autocast", "overlap", "sharding", "capture", "writes", "lowering")] == [
+                o.autocast, o.overlap, o.sharding, o.capture, o.writes, o.lowering], n
 
 
 def test_record_is_found_for_functions_and_methods():
@@ -219,7 +219,7 @@ def test_coverage_shows_one_op(capsys):
     assert main(["coverage", "--op", "negative"]) == 0
     out = capsys.readouterr().out
     assert "op neg(input)" in out and "torch.neg torch.negative Tensor.neg Tensor.negative Tensor.neg_ Tensor.negative_ (out=)" in out
-    assert "placement  linear" in out
+    assert "sharding   linear" in out
     for name in OPS:
         assert _kernels.describe(name), name
     assert main(["coverage", "--op", "no_such_op"]) == 1

@@ -83,7 +83,7 @@ def test_views_and_writes(standin, tmp_path):
 
 HEADS = """
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 
 def both(make, *inputs, **kw):
     mt.manual_seed(0)
@@ -127,7 +127,7 @@ for first in True, False:
     both(attend(first, 0, 0, 0), a, attn_mask=mt.randn(6, 5, 5).to(a.dtype), key_padding_mask=mt.zeros(3, 5).masked_fill(p, -mt.inf))
 both(attend(True, 0, 0, 0), x[0], attn_mask=causal)
 both(lambda: mt.nn.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True), x, y, tgt_is_causal=True, tgt_mask=causal.float().masked_fill(causal, -mt.inf))
-assert not devices.FALLBACKS, devices.FALLBACKS
+assert not device_dispatch.FALLBACKS, device_dispatch.FALLBACKS
 """
 
 
@@ -138,7 +138,7 @@ def test_attention_heads_through_views(standin, tmp_path):
 
 CONVOLUTIONS = """
 import mindtorch.torch as mt
-from mindtorch.core import devices
+from mindtorch.core import device_dispatch
 F = mt.nn.functional
 
 def both(f, *inputs, needs):
@@ -160,7 +160,7 @@ for needs in (1, 1, 1), (0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 1), (1, 0, 0):
     both(lambda x, w, b: F.conv2d(x, w, b, (1, 2), (2, 0), (1, 2), 2), x, w, b, needs=needs)
     both(lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1, 2), x, t, c, needs=needs)
     both(lambda x, w, b: F.conv_transpose2d(x, w, b, (3, 2), 0, (1, 0), 2), x, t, c, needs=needs)
-assert not devices.FALLBACKS, devices.FALLBACKS
+assert not device_dispatch.FALLBACKS, device_dispatch.FALLBACKS
 """
 
 

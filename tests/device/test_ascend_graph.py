@@ -10,7 +10,7 @@ import mindspore as ms
 ms.set_device("Ascend")
 sys.path.insert(0, "benchmarks")
 import mindtorch.torch as torch
-from mindtorch.core import devices, lazy
+from mindtorch.core import device_dispatch, replay
 import ascend_launches as models
 log = models.Log(os.environ["MINDTORCH_STANDIN_LOG"])
 STEPS = 6
@@ -20,7 +20,7 @@ def trained(name, compiled):
     places = []
     def mark():
         ms.runtime.synchronize()
-        places.append((log.here(), lazy.counters["eager"]))
+        places.append((log.here(), replay.counters["eager"]))
     losses = models.train(torch, name, "npu", STEPS, mark, compiled)
     launches, aclops, copies = log.between(places[-2][0], places[-1][0])
     return {"losses": losses, "launches": sum(launches.values()) + sum(aclops.values()), "copies": sum(copies.values()), "alone": places[-1][1] - places[-2][1]}
@@ -28,11 +28,11 @@ def trained(name, compiled):
 # (All of them eagerly first: backward passes are compiled where anything has been.)
 eager = {name: trained(name, False) for name in sys.argv[1:]}
 for name in sys.argv[1:]:
-    lazy.counters.clear()
-    lazy.breaks.clear()
-    before = sum(devices.FALLBACKS.values())
-    found[name] = {"eager": eager[name], "compiled": trained(name, True), "runs": lazy.counters["graph_runs"], "breaks": dict(lazy.breaks),
-                   "fallbacks": sum(devices.FALLBACKS.values()) - before}
+    replay.counters.clear()
+    replay.breaks.clear()
+    before = sum(device_dispatch.FALLBACKS.values())
+    found[name] = {"eager": eager[name], "compiled": trained(name, True), "runs": replay.counters["graph_runs"], "breaks": dict(replay.breaks),
+                   "fallbacks": sum(device_dispatch.FALLBACKS.values()) - before}
 print("FOUND", json.dumps(found))
 """
 
@@ -57,7 +57,7 @@ import json
 import mindspore as ms
 ms.set_device("Ascend")
 import mindtorch.torch as torch
-from mindtorch.core import lazy
+from mindtorch.core import replay
 nn = torch.nn
 
 def eval_last(bn, x):
@@ -104,9 +104,9 @@ found = {}
 for name, (whole, use) in USES.items():
     for affine in (True, False):
         want = trained(use, affine, False)
-        lazy.counters.clear()
+        replay.counters.clear()
         have = trained(use, affine, True)
-        found[f"{name} {affine}"] = max(abs(a - b) for a, b in zip(want, have)), lazy.counters["graph_runs"], whole, lazy.counters["breaks"]
+        found[f"{name} {affine}"] = max(abs(a - b) for a, b in zip(want, have)), replay.counters["graph_runs"], whole, replay.counters["breaks"]
 print("FOUND", json.dumps(found))
 """
 

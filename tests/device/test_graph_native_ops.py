@@ -238,18 +238,18 @@ import sys
 sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
 import mindspore as ms, numpy as np, torch
 import _graph_flows, _graph_native
-from mindtorch.core import lazy
-_graph_flows.COUNTERS = lazy.counters
+from mindtorch.core import replay
+_graph_flows.COUNTERS = replay.counters
 for name in sys.argv[1:]:
     make = _graph_native.OPTIMIZERS[name]
     want = _graph_native.trained(torch, "npu", False, make)
-    lazy.counters.clear()
-    lazy.breaks.clear()
+    replay.counters.clear()
+    replay.breaks.clear()
     _graph_flows.SEEN.clear()
     have = _graph_native.trained(torch, "npu", True, make)
     for a, b in zip(have, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=name)
-    assert not lazy.breaks and lazy.counters["graphs"] == 1 and lazy.counters["eager"] == _graph_flows.SEEN[2], (name, lazy.breaks, _graph_flows.SEEN)
+    assert not replay.breaks and replay.counters["graphs"] == 1 and replay.counters["eager"] == _graph_flows.SEEN[2], (name, replay.breaks, _graph_flows.SEEN)
 print("SAID", *sys.argv[1:])
 """)
     assert standin.run(path, *OPTIMIZERS).said("SAID").split() == list(OPTIMIZERS)

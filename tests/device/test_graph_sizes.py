@@ -405,7 +405,7 @@ import mindspore as ms
 ms.set_device("Ascend")
 sys.path.insert(0, "benchmarks")
 import mindtorch.torch as torch
-from mindtorch.core import lazy
+from mindtorch.core import replay
 import ascend_launches as models
 log, nn = models.Log(os.environ["MINDTORCH_STANDIN_LOG"]), torch.nn
 
@@ -430,7 +430,7 @@ def trained(compiled):
         losses.append(loss.item())
     return losses, done[-4:]
 found = trained(False), trained(True)
-print("FOUND", json.dumps([*found, lazy.counters["graphs"], lazy.counters["shared"]]))
+print("FOUND", json.dumps([*found, replay.counters["graphs"], replay.counters["shared"]]))
 """
 
 

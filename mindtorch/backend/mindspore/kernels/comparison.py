@@ -104,7 +104,7 @@ def _where(condition, a, b):
     return o.where(condition, a, b)
 
 
-@kernel("keep masked_pick")
+@kernel("mask_grad masked_pick")
 @o.by_bits
 def _keep(g, mask):
     return o.masked(g, mask)
