@@ -106,3 +106,27 @@ def test_views_returned_by_custom_functions(forward, given):
         for last in (False, True):
             want = outcome(real, forward, given, write, last)
             assert outcome(mt, forward, given, write, last) == want, (i, last)
+
+
+@pytest.mark.parametrize("name", ["edges", "vals", "kw", "prim", "seq", "hooks", "retain", "pre", "post", "freed", "meta", "metadata_", "saved", "attrs"])
+def test_ctx_attributes_of_any_name_belong_to_the_user(name):
+    def run(T):
+        class Double(T.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                setattr(ctx, name, 3)
+                ctx.save_for_backward(x)
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                x, = ctx.saved_tensors
+                return grad * x * getattr(ctx, name)
+
+        x = T.arange(3.0, requires_grad=True)
+        y = Double.apply(x)
+        y.register_hook(lambda g: g * 2)
+        y.sum().backward()
+        return x.grad.tolist()
+
+    assert run(mt) == run(real)
