@@ -192,13 +192,13 @@ def forgotten_variants():
 def programs(monkeypatch):
     """Returns the list of joint forward-backward programs that compiled calls create, in order of
     creation."""
-    from mindtorch.torch._dynamo import _joint
-    made, init = [], _joint.Program.__init__
+    from mindtorch.torch._dynamo import _host_inductor
+    made, init = [], _host_inductor.Program.__init__
 
     def noted(self, *args):
         init(self, *args)
         made.append(self)
-    monkeypatch.setattr(_joint.Program, "__init__", noted)
+    monkeypatch.setattr(_host_inductor.Program, "__init__", noted)
     return made
 
 

@@ -1,14 +1,14 @@
 """Compiled calls for torch.compile: a program of host kernels, and one autograd node.
 
-The program covers forward and backward. `JointGraphCapture` runs a function once on tensors of a device
-that records its kernels (backend/joint/). It also runs the backward pass, with the usual autograd
-graph and engine, as AOTAutograd does for its joint forward-backward graph. The recorded events
-become two functions over arrays. `CompiledFunction.run` calls the first one, the backward of its node the
-second. The kernels and their order are the same as before, but no tensors, autograd or dispatcher
-run between them.
+The program covers forward and backward. `JointGraphCapture` runs a function once on tensors of a
+device that records its kernels (backend/host_inductor/). It also runs the backward pass, with the
+usual autograd graph and engine, as AOTAutograd does for its joint forward-backward graph. The
+recorded events become two functions over arrays. `CompiledFunction.run` calls the first one, the
+backward of its node the second. The kernels and their order are the same as before, but no tensors,
+autograd or dispatcher run between them.
 
 A program must not drop effects that it cannot contain. Hooks inside it, user-defined Functions,
-reads of values, and results that share memory with inputs raise `Refused`. Saved tensors are
+reads of values, and results that share memory with inputs raise `GraphBreak`. Saved tensors are
 checked by their version counters. The call is re-executed on the autograd graph (`again`) if the
 backward pass is itself recorded, or if the results with gradients are not the expected ones.
 """
@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpython import module_lock
-from mindtorch.backend.joint.fusion import Fusion, recomputed, sums
-from mindtorch.backend.joint.source import CodeWriter, check_writes
+from mindtorch.backend.host_inductor.codegen import CodeWriter, check_writes
+from mindtorch.backend.host_inductor.fusion import Fusion, recomputed, sums
+from mindtorch.backend.host_inductor.recording_device import ShapeMismatch, Event, RecordingDevice, GraphBreak, Value
 from mindtorch.backend.interface import Array
-from mindtorch.backend.joint.recorder import ShapeMismatch, Event, RecordingDevice, GraphBreak, Value
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.core import autocast, deterministic, device as _device, device_dispatch, dispatch, dtypes, engine, autograd_graph
@@ -97,7 +97,7 @@ def _recording() -> Iterator[RecordingDevice]:
 
 
 def _plain_nodes(outs):
-    """Raises Refused unless every node above the results is a primitive's and has no hooks."""
+    """Raises GraphBreak unless every node above the results is a primitive's and has no hooks."""
     seen, stack = set(), [t._grad_fn_ for t in outs if t._grad_fn_ is not None]
     while stack:
         n = stack.pop()
@@ -280,7 +280,7 @@ class CompiledFunction:
         self.meta = tuple([None if k not in r.wanting else (o.shape, o.dtype) for k, o in enumerate(r.outs)])
 
     def _try(self, r):
-        """Runs the program once on the recorded inputs; raises Refused if the results differ."""
+        """Runs the program once on the recorded inputs; raises GraphBreak if the results differ."""
         if sum([a.nbytes for a in (*r.before, *r.values) if a is not None]) > MOST:
             return
         now = default_generator._dump_state()

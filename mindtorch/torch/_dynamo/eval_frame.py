@@ -23,7 +23,7 @@ from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.core import replay as _lazy
 from mindtorch.core.device_dispatch import USED as _USED
-from mindtorch.torch._dynamo import _callable, _capture, _guards, _joint, _mindspore, config
+from mindtorch.torch._dynamo import _callable, _capture, _guards, _host_inductor, _mindspore, config
 from mindtorch.torch._dynamo._replay import Program, Spec, tensors_of
 from mindtorch.torch._dynamo.exc import FailOnRecompileLimitHit, RecompileError, Unsupported
 from mindtorch.torch._dynamo.utils import counters
@@ -340,7 +340,7 @@ class Compiled:
             from mindtorch.torch._inductor.lowering import lower
             graph, fused = lower(graph, rec.tensors())
         counters["inductor"]["c_kernels"] += fused
-        program = _joint.Program(graph, key[:-2], self.title) if self.options["backend"] == "inductor" else Program(graph, key[:-2])
+        program = _host_inductor.Program(graph, key[:-2], self.title) if self.options["backend"] == "inductor" else Program(graph, key[:-2])
         return Entry(spec, None, program, rec.graph, key, rec.harmless()), fused
 
     def _note(self, reason, broken=False):

@@ -18,7 +18,7 @@ import numpy as np
 
 from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.interface import Kernel
-from mindtorch.backend.joint.recorder import Event, Value
+from mindtorch.backend.host_inductor.recording_device import Event, Value
 from mindtorch.backend.native import build, pool
 
 _F32 = np.dtype(np.float32)

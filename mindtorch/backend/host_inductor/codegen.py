@@ -1,5 +1,5 @@
-"""Generates one Python function over arrays from recorded events (recorder.py): a sequence of
-kernel calls that releases values after their last use."""
+"""Generates one Python function over arrays from recorded events (recording_device.py): a
+sequence of kernel calls that releases values after their last use."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.copies import into
 from mindtorch.backend.cpu.memory import offset_of, on_storage, strided
-from mindtorch.backend.joint.recorder import ShapeMismatch, Event, GraphBreak, Value
+from mindtorch.backend.host_inductor.recording_device import ShapeMismatch, Event, GraphBreak, Value
 
 
 def _cast_into(to, v):
@@ -23,7 +23,7 @@ class CodeWriter:
 
     def __init__(self) -> None:
         self.scope: dict[str, Any] = {"ndarray": np.ndarray, "asarray": np.asarray, "empty": np.empty, "strided": strided, "on_storage": on_storage,
-                                      "offset_of": offset_of, "cast_into": _cast_into, "Differs": ShapeMismatch, "into": into}
+                                      "offset_of": offset_of, "cast_into": _cast_into, "ShapeMismatch": ShapeMismatch, "into": into}
         self.names: dict[int, str] = {}
         self.held: list[Any] = []  # (keeps the named objects alive, so that their ids stay unique)
 
@@ -138,7 +138,7 @@ class CodeWriter:
             lines = [f"{''.join(f'{o or chr(95)}, ' for o in outs)} = {call}"]
             if e.wraps:
                 lines += [f"{o} = asarray({o})" for o in outs if o]
-        return lines if e.sure else lines + [f"if {o}.shape != {self.constant(v.shape)}: raise Differs" for o, v in zip(outs, e.outs) if o]
+        return lines if e.sure else lines + [f"if {o}.shape != {self.constant(v.shape)}: raise ShapeMismatch" for o, v in zip(outs, e.outs) if o]
 
     def _view(self, a, v, offset, name):
         """Returns the source of the view `v` of the value `a`."""
@@ -190,7 +190,7 @@ def _needed(events: Sequence[Event], kept: Iterable[int]) -> list[Event]:
 
 
 def check_writes(events: Sequence[Event]) -> None:
-    """Raises `Refused` if an event writes to memory that is the same in every run."""
+    """Raises `GraphBreak` if an event writes to memory that is the same in every run."""
     constants = {e.outs[0].home for e in events if e.kind == "constant" and e.outs[0] is not None}
     for e in events:
         if e.writes and e.ins[0] is not None and e.ins[0].home in constants:

@@ -1,4 +1,4 @@
-"""Replay of a captured call that becomes one joint forward-backward program
+"""Replay of a captured call that becomes one program of host kernels
 (`mindtorch/core/compiled_graph.py`) after its first replay.
 
 The first replay runs op by op on the autograd graph (_replay.py). Then the call is recorded and

@@ -580,9 +580,9 @@ def test_no_fused_loops_without_a_compiler():
     import sys
     code = """
 import mindtorch.torch as torch
-from mindtorch.torch._dynamo import _joint
-made, init = [], _joint.Program.__init__
-_joint.Program.__init__ = lambda self, *a: (init(self, *a), made.append(self))[0]
+from mindtorch.torch._dynamo import _host_inductor
+made, init = [], _host_inductor.Program.__init__
+_host_inductor.Program.__init__ = lambda self, *a: (init(self, *a), made.append(self))[0]
 f = lambda x, y: ((x * y).tanh() + x).exp() * y
 x, y = torch.randn(64, 96, requires_grad=True), torch.randn(96, requires_grad=True)
 g, out = torch.compile(f), []
