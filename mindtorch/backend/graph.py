@@ -21,6 +21,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mindtorch.backend.compile_errors import SpecializationError
+
+
 @dataclasses.dataclass(frozen=True)
 class Sym:
     """A dynamic size: `scale` times size `axis` of input `input`, plus `offset`. `example` is its
@@ -360,10 +363,6 @@ class Graph:
         return "\n".join(lines)
 
 
-class ShapeMismatch(NotImplementedError):
-    """Two traces for two sizes do not form one graph."""
-
-
 def unify_traces(base: Graph, other: Graph, input: int, axis: int, name: str, verify: bool = False) -> Graph:
     """Marks in `base` the sizes that depend on size `axis` of input `input`, by comparison with a
     trace for another such size.
@@ -373,20 +372,20 @@ def unify_traces(base: Graph, other: Graph, input: int, axis: int, name: str, ve
     a, b = base.inputs[input].shape[axis], other.inputs[input].shape[axis]
     a = a.example if isinstance(a, Sym) else a
     if [n.op for n in base.nodes] != [n.op for n in other.nodes]:
-        raise ShapeMismatch(f"the computation itself depends on size {axis} of input {input}: other ops run for {b} than for {a}")
+        raise SpecializationError(f"the computation itself depends on size {axis} of input {input}: other ops run for {b} than for {a}")
 
     def size(x, y, what):
         if isinstance(x, Sym):
             if x.name == name and x.scale * b + x.offset != y:
-                raise ShapeMismatch(f"{what} is {x.example} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
+                raise SpecializationError(f"{what} is {x.example} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
             if x.name != name and x.example != y:
-                raise ShapeMismatch(f"{what} depends on more than one dynamic size")
+                raise SpecializationError(f"{what} depends on more than one dynamic size")
             return x
         if isinstance(x, bool) or x == y:
             return x
         scale, rest = divmod(y - x, b - a)
         if rest or verify:
-            raise ShapeMismatch(f"{what} is {x} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
+            raise SpecializationError(f"{what} is {x} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
         return Sym(input, axis, scale, x - scale * a, x, name)
 
     def same(x, y, what):
@@ -402,11 +401,11 @@ def unify_traces(base: Graph, other: Graph, input: int, axis: int, name: str, ve
         if isinstance(x, slice):
             return slice(same(x.start, y.start, what), same(x.stop, y.stop, what), same(x.step, y.step, what))
         if hasattr(x, "tobytes") and hasattr(y, "tobytes") and (x.shape != y.shape or x.tobytes() != y.tobytes()):
-            raise ShapeMismatch(f"which elements of a tensor {what} writes depends on the size {axis} of input {input}")
+            raise SpecializationError(f"which elements of a tensor {what} writes depends on the size {axis} of input {input}")
         if hasattr(x, "_array") and hasattr(y, "_array") and x._array.item() != y._array.item():
-            raise ShapeMismatch(f"a Python scalar of {what} is {x._array.item()} for size {a} and {y._array.item()} for size {b} of axis {axis}")
+            raise SpecializationError(f"a Python scalar of {what} is {x._array.item()} for size {a} and {y._array.item()} for size {b} of axis {axis}")
         if type(x) is not type(y) or isinstance(x, float) and x != y and x == x:
-            raise ShapeMismatch(f"{what} is {x!r} for size {a} and {y!r} for size {b} of axis {axis}")
+            raise SpecializationError(f"{what} is {x!r} for size {a} and {y!r} for size {b} of axis {axis}")
         return x
 
     done = set()
@@ -416,9 +415,9 @@ def unify_traces(base: Graph, other: Graph, input: int, axis: int, name: str, ve
             return
         done.add(id(x))
         if x.kind != y.kind or len(x.shape) != len(y.shape):
-            raise ShapeMismatch(f"a tensor of {what} differs in kind or number of dimensions between size {a} and {b}")
+            raise SpecializationError(f"a tensor of {what} differs in kind or number of dimensions between size {a} and {b}")
         if x.kind == "constant" and (x.array.shape != y.array.shape or x.array.tobytes() != y.array.tobytes()):
-            raise ShapeMismatch(f"a constant of {what} depends on size {axis} of input {input}: it was computed outside the recorded ops")
+            raise SpecializationError(f"a constant of {what} depends on size {axis} of input {input}: it was computed outside the recorded ops")
         x.shape = tuple(size(p, q, what) for p, q in zip(x.shape, y.shape))
 
     for v, w in zip(base.inputs, other.inputs):

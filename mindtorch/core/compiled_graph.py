@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import GraphBreak, ShapeMismatch
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.host_inductor.codegen import CodeWriter, check_writes
 from mindtorch.backend.host_inductor.fusion import Fusion, recomputed, sums
-from mindtorch.backend.host_inductor.recording_device import ShapeMismatch, Event, RecordingDevice, GraphBreak, Value
+from mindtorch.backend.host_inductor.recording_device import Event, RecordingDevice, Value
 from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
@@ -495,4 +496,4 @@ def _laid(a: Array, strides: tuple[int, ...]) -> Array:
     return r
 
 
-__all__ = ["ShapeMismatch", "CompiledFunction", "JointGraphCapture", "GraphBreak", "takes", "is_unobserved"]
+__all__ = ["CompiledFunction", "JointGraphCapture", "takes", "unwatched"]

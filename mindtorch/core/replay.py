@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
+from mindtorch.backend.compile_errors import BackendCompileError, FullGraphError, RuntimeGuardFailed
 from mindtorch.backend.device import Device, UnsupportedByKernel, GeometryArray
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, NpDtype
 from mindtorch.backend.kernels import TABLES
@@ -36,7 +37,7 @@ from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.recorder_api import same
 from mindtorch.core import shape_specialization, device_dispatch
 from mindtorch.core.deferred_kernels import SCALAR_TYPES, DeferredRngState, current, may_vary, defer_kernel
-from mindtorch.core.trace_tree import (GraphBreak, Leaf, Event, GeneralizationCount, CompiledSegment, Trace, same_except_floats, operands, same_constants)
+from mindtorch.core.trace_tree import (Leaf, Event, GeneralizationCount, CompiledSegment, Trace, same_except_floats, operands, same_constants)
 
 #: event counts over all sessions
 counters: collections.Counter[str] = collections.Counter()
@@ -354,7 +355,7 @@ class ReplaySession:
             self.reasons.append(reason)
             if self.trace.fullgraph:
                 self._begin(end.next)
-                raise GraphBreak(reason)
+                raise FullGraphError(reason)
         self._begin(end.next)
 
     def _scalars(self, end):
@@ -422,13 +423,13 @@ class ReplaySession:
     def _run(self, end, made, given, scalars, live):
         try:
             outputs = made.graph.run(given, scalars, self.device)
-        except made.graph.uncompiled as e:
+        except BackendCompileError as e:
             if not made.graph.free:  # with free sizes, each size gets its own graph from now on
                 end.refused = f"MindSpore cannot compile it: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
             end.graphs.remove(made)
             self._perform()
             return False
-        except made.graph.refused:  # the kernel itself then raises the error, at its own call
+        except RuntimeGuardFailed:  # the kernel itself then raises the error, at its own call
             self._perform()
             return False
         counters["graph_runs"] += 1

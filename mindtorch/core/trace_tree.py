@@ -130,10 +130,6 @@ class Trace:
         self.notes.clear()
 
 
-class GraphBreak(Exception):
-    """Raised if torch.compile(fullgraph=True) would need more than one graph."""
-
-
 def operands(ins, values, scalars):
     """Returns the operands of a call, from values and scalars."""
     out, k = [], 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import TraceError
 from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, mapped, rebuilt, signature
 from mindtorch.core import autocast, conj_neg_bits, dispatch
 from mindtorch.core.conj_neg_bits import ConjNegBits
@@ -25,10 +26,6 @@ _LEFT_ALONE = frozenset("""__init__ __new__ __hash__ __repr__ __str__ __format__
  requires_grad_ retain_grad detach_ as_subclass _make_subclass register_post_accumulate_grad_hook __torch_function__ __len__ size dim
  ndimension numel nelement stride storage_offset data_ptr is_contiguous is_floating_point is_complex is_signed is_inference get_device
  untyped_storage storage __dlpack__ __dlpack_device__ has_names share_memory_ pin_memory is_tensor""".split())
-
-
-class TraceError(NotImplementedError):
-    """Raised for operations that cannot be recorded."""
 
 
 class _Active(threading.local):
@@ -545,4 +542,4 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
     return g, out
 
 
-__all__ = ["trace", "is_tracing", "TraceError", "Graph", "mapped"]
+__all__ = ["trace", "is_tracing", "Graph", "mapped"]

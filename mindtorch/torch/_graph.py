@@ -13,16 +13,17 @@ import inspect
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import SpecializationError, TraceError
 from mindtorch.backend.mindspore import checkpoint as _checkpoint
-from mindtorch.backend.graph import ShapeMismatch, flat_tensors, leaves, rebuilt, unify_traces
+from mindtorch.backend.graph import flat_tensors, leaves, rebuilt, unify_traces
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import adopt, wrap_array, is_tensor
-from mindtorch.core.tracing import TraceError, is_tracing, trace
+from mindtorch.core.tracing import is_tracing, trace
 from mindtorch.core.sync import to_host
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.random import fork_rng
 
-__all__ = ["capture", "graph_cell", "is_tracing", "ShapeMismatch", "TraceError"]
+__all__ = ["capture", "graph_cell", "is_tracing", "SpecializationError", "TraceError"]
 
 
 # ------------------------------------------------------------------ inputs
@@ -119,8 +120,8 @@ def capture(fn, args=(), kwargs=None, *, leaf=recordable, dynamic=None, check=Tr
 
     The inputs are the tensors among the arguments, in order. graph.result has the structure of fn's
     return value. Raises TraceError (a NotImplementedError) if an in-place write cannot be tracked,
-    Differs (likewise) if a dynamic size changes the computation, and RuntimeError if the graph does
-    not hold for other values.
+    SpecializationError (likewise) if a dynamic size changes the computation, and
+    RuntimeError if the graph does not hold for other values.
     """
     fn, args, kwargs = on_host(fn, args, kwargs)
     named = _named(fn, args, kwargs)
@@ -149,7 +150,7 @@ def capture(fn, args=(), kwargs=None, *, leaf=recordable, dynamic=None, check=Tr
                 for j, more in dynamic.items():
                     for b, other_name in (more.items() if isinstance(more, dict) else ()):
                         if (j, b) != (i, axis) and other_name == name and graph.inputs[j].shape[b] != graph.inputs[i].shape[axis]:
-                            raise ShapeMismatch(f"the free size {name!r} is {graph.inputs[i].shape[axis]} in one input and "
+                            raise SpecializationError(f"the free size {name!r} is {graph.inputs[i].shape[axis]} in one input and "
                                                 f"{graph.inputs[j].shape[b]} in another")
                 unify_traces(graph, other, i, axis, name)
                 unify_traces(graph, third, i, axis, name, verify=True)

@@ -9,11 +9,11 @@ import contextlib
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import GraphBreak, SpecializationError
 from mindtorch.backend.export.lowering import close
-from mindtorch.backend.graph import ShapeMismatch, Sym, flat_tensors
+from mindtorch.backend.graph import Sym, flat_tensors
 from mindtorch.backend.mindspore.graph.export import MindIRRecorder, RecordedGraph, eagerly, mindir_device
 from mindtorch.backend.mindspore.graph.symint import SymInt, array_of, tensor_of
-from mindtorch.backend.mindspore.recorder_api import GraphBreak
 from mindtorch.core import device as _device, device_dispatch, replay
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import wrap_array
@@ -45,8 +45,8 @@ def graph_cell(graph, class_name="Traced", old=False):
 
     Parameters have their torch names. old: use primitives that MindSpore's ONNX writer supports,
     where available. NotImplementedError with the op's name if an op cannot be expressed in
-    MindSpore's primitives, Differs (likewise) if that fails for some dynamic size, AssertionError
-    if a result differs from the facade's.
+    MindSpore's primitives, SpecializationError (likewise) if that fails for some dynamic size,
+    AssertionError if a result differs from the facade's.
     """
     if not graph.outputs:
         raise NotImplementedError("export to MindIR: the function returns no tensor")
@@ -78,7 +78,7 @@ def graph_cell(graph, class_name="Traced", old=False):
 
 
 def _holds(graph, cell, sizes):
-    """Raises Differs unless the Cell matches the graph for these dynamic sizes."""
+    """Raises SpecializationError unless the Cell matches the graph for these dynamic sizes."""
     inputs = _of_sizes(graph, sizes)
     with no_grad(), eagerly():
         try:
@@ -88,7 +88,7 @@ def _holds(graph, cell, sizes):
         try:
             _compare(cell, inputs, want)
         except (AssertionError, RuntimeError, ValueError, TypeError, IndexError) as e:
-            raise ShapeMismatch(f"export to MindIR: the computation differs if {', '.join(f'{k} is {n}' for k, n in sizes.items())}: {e}") from e
+            raise SpecializationError(f"export to MindIR: the computation differs if {', '.join(f'{k} is {n}' for k, n in sizes.items())}: {e}") from e
 
 
 def _free(graph):

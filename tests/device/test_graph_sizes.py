@@ -295,10 +295,10 @@ def test_a_constant_that_equals_a_size(npu, count):
 
 
 def test_recompile_reason_is_logged(npu, monkeypatch, caplog):
-    from mindtorch.backend.mindspore.graph._dynamic import ShapeMismatch, DynamicGraphTemplate
+    from mindtorch.backend.mindspore.graph._dynamic import SpecializationError, DynamicGraphTemplate
 
     def served(self, sheet):
-        raise ShapeMismatch("the weather")
+        raise SpecializationError("the weather")
     monkeypatch.setattr(DynamicGraphTemplate, "served", served)
 
     def f(x):

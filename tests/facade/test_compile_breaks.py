@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as torch
+from mindtorch.backend import compile_errors as errors
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 D = torch._dynamo
@@ -611,3 +612,12 @@ def test_earlier_meta_tensors_do_not_prevent_replay():
     for _ in range(4):
         net(torch.ones(1, 2))
     assert net._compiled.replayed_calls == 3, net._compiled.reasons
+
+
+def test_errors_form_one_hierarchy_without_catching_each_other():
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    assert all([issubclass(k, errors.CompileError) for k in [*kinds, D.exc.TorchDynamoException, D.exc.Break]])
+    nested = {(a, b) for a in kinds for b in kinds if a is not b and b is not errors.CompileError and issubclass(a, b)}
+    assert nested == {(errors.ShapeMismatch, errors.GuardFailed), (errors.RuntimeGuardFailed, errors.GuardFailed)}
+    assert {k for k in kinds if issubclass(k, NotImplementedError)} == {errors.TraceError, errors.SpecializationError, errors.LoweringError}
+    assert issubclass(D.exc.Unsupported, RuntimeError)

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import LoweringError
 from mindtorch.backend.graph import Sym
-from mindtorch.backend.export.rules import LOWERINGS, Unsupported, axis, kind_of, known, lowering, number_of, product, size
+from mindtorch.backend.export.rules import LOWERINGS, axis, kind_of, known, lowering, number_of, product, size
 from mindtorch.backend.export.ops import out_type
 from mindtorch.backend.export.reduce import variance
 
@@ -22,14 +23,14 @@ def linear(k, x, w, b=None):
 @lowering("nn.functional.linear", "prim.linear")
 def _linear(k, x, w, b=None):
     if w.ndim == 1:
-        raise Unsupported("a weight of one dimension")
+        raise LoweringError("a weight of one dimension")
     return linear(k, x, w, b)
 
 
 @lowering("matmul", "mm", "bmm", "mv", "dot", "prim.mm", "prim.bmm", "prim.mv", "prim.dot", "vdot", "prim.matmul_rows")
 def _matmul(k, a, b):
     if kind_of(a.dtype) != "f":
-        raise Unsupported(f"dtype {a.dtype}")
+        raise LoweringError(f"dtype {a.dtype}")
     shape = k.out[0].shape
     x = k.reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
     y = k.reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
@@ -58,14 +59,14 @@ def _einsum(k, args):
     spec, xs = args[0], args[1:]
     xs = list(xs[0]) if len(xs) == 1 and isinstance(xs[0], (list, tuple)) else list(xs)
     if not isinstance(spec, str) or "." in spec:
-        raise Unsupported("other than letters")
+        raise LoweringError("other than letters")
     left, arrow, right = spec.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow:
         letters = "".join(terms)
         right = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     if any(len(set(t)) != len(t) for t in terms):
-        raise Unsupported("a letter twice in one operand")
+        raise LoweringError("a letter twice in one operand")
     y, term = xs[0], terms[0]
     for i, (x, t) in enumerate(zip(xs[1:], terms[1:]), 1):
         later = set(right).union(*terms[i + 1:])
@@ -243,7 +244,7 @@ def _softshrink(k, x, lambd=0.5):
        "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "dropout")
 def _dropout(k, x, p=0.5, training=True, inplace=False):
     if training and p:
-        raise Unsupported("random numbers: call eval() first")
+        raise LoweringError("random numbers: call eval() first")
     return x
 
 
@@ -394,9 +395,9 @@ def _max_pool(n):
         stride = _tuple(stride if stride not in (None, (), []) else kernel, n)
         dilation = _tuple(dilation, n)
         if return_indices:
-            raise Unsupported("return_indices")
+            raise LoweringError("return_indices")
         if any(d != 1 for d in dilation):
-            raise Unsupported("dilation")
+            raise LoweringError("dilation")
         pads = _ceil_pads(x, n, kernel, stride, _tuple(padding, n), ceil_mode)
         return k.max_pool(k.pad(x, [(0, 0), (0, 0), *pads], float(np.finfo(x.dtype).min)), kernel, stride)
     return f
@@ -462,7 +463,7 @@ def _adaptive_max(n):
     @_batched(n)
     def f(k, x, output_size, return_indices=False):
         if return_indices:
-            raise Unsupported("return_indices")
+            raise LoweringError("return_indices")
         for i, (m, o) in enumerate(zip(known(x.shape[2:]), _targets(x, n, output_size))):
             if m != o:
                 x = k.concat([k.reduce("max", k.slice(x, 2 + i, a, b), [2 + i], True) for a, b in _bins(m, o)], 2 + i)
@@ -508,7 +509,7 @@ def _scales(scale_factor, n):
 def _interpolate(k, x, size_=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
                  antialias=False):
     if antialias:
-        raise Unsupported("antialias")
+        raise LoweringError("antialias")
     n = x.ndim - 2
     out = known(k.out[0].shape[2:])
     scales = [None] * n if scale_factor is None or recompute_scale_factor else _scales(scale_factor, n)
@@ -525,7 +526,7 @@ def _interpolate(k, x, size_=None, scale_factor=None, mode="nearest", align_corn
             if m != o or step != 1:
                 x = _weights_per_axis(k, x, 2 + i, _resampling(m, o, step, mode == "bicubic", bool(align_corners)))
         else:
-            raise Unsupported(f"mode {mode}")
+            raise LoweringError(f"mode {mode}")
     return x
 
 
@@ -594,7 +595,7 @@ def _unfold(k, x, kernel_size, dilation=1, padding=0, stride=1):
 def attention(k, q, key, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """Computes softmax(q k^T * scale + mask) v of Ls."""
     if dropout_p:
-        raise Unsupported("dropout: call eval() first")
+        raise LoweringError("dropout: call eval() first")
     if enable_gqa and key.shape[-3] != q.shape[-3]:
         n = size(q.shape[-3]) // size(key.shape[-3])
         key, v = (_repeat_heads(k, t, n) for t in (key, v))
@@ -635,9 +636,9 @@ def _multi_head(k, q, key, v, embed_dim, heads, w, b, bias_k, bias_v, add_zero_a
                 key_padding_mask=None, need_weights=True, attn_mask=None, separate=False, w_q=None, w_k=None, w_v=None,
                 static_k=None, static_v=None, average=True, is_causal=False):
     if training and dropout_p:
-        raise Unsupported("dropout: call eval() first")
+        raise LoweringError("dropout: call eval() first")
     if bias_k is not None or add_zero_attn or static_k is not None or static_v is not None:
-        raise Unsupported("bias_k, add_zero_attn, static_k")
+        raise LoweringError("bias_k, add_zero_attn, static_k")
     batched = q.ndim == 3
     if not batched:
         q, key, v = (k.reshape(t, (t.shape[0], 1, t.shape[1])) for t in (q, key, v))
@@ -675,7 +676,7 @@ def _multi_head(k, q, key, v, embed_dim, heads, w, b, bias_k, bias_v, add_zero_a
 def _elementwise_loss(fn):
     def f(k, x, y, size_average=None, reduce=None, reduction="mean", weight=None):
         if weight is not None or size_average is not None or reduce is not None:
-            raise Unsupported("weight, size_average, reduce")
+            raise LoweringError("weight, size_average, reduce")
         r = fn(k, k.sub(x, y))
         return r if reduction == "none" else k.reduce(reduction, r, range(r.ndim))
     return f
@@ -688,13 +689,13 @@ LOWERINGS["nn.functional.l1_loss"] = _elementwise_loss(lambda k, d: k.unary("abs
 @lowering("nn.functional.cross_entropy")
 def _cross_entropy(k, x, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
     if weight is not None or size_average is not None or reduce is not None or label_smoothing:
-        raise Unsupported("weight, label_smoothing, size_average, reduce")
+        raise LoweringError("weight, label_smoothing, size_average, reduce")
     if kind_of(target.dtype) == "f":
         logp = k.softmax(x, 1 if x.ndim > 1 else 0, True)
         r = k.unary("neg", k.reduce("sum", k.mul(logp, target), [1 if x.ndim > 1 else 0]))
         return r if reduction == "none" else k.reduce(reduction, r, range(r.ndim))
     if x.ndim != 2:
-        raise Unsupported("other than (N, C) logits")
+        raise LoweringError("other than (N, C) logits")
     logp = k.softmax(x, 1, True)
     hit = k.compare("eq", k.reshape(target, (target.shape[0], 1)), k.const(np.arange(size(x.shape[1])), target.dtype))
     counted = k.cast(k.compare("ne", target, ignore_index), x.dtype)

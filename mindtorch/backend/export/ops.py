@@ -3,8 +3,9 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import LoweringError
 from mindtorch.backend.graph import Sym
-from mindtorch.backend.export.rules import (OnnxTensor, LOWERINGS, Unsupported, axis, broadcast, kind_of, known, lowering, number_of, product, size)
+from mindtorch.backend.export.rules import (OnnxTensor, LOWERINGS, axis, broadcast, kind_of, known, lowering, number_of, product, size)
 
 
 def out_type(k):
@@ -168,7 +169,7 @@ def _div(k, a, b, rounding_mode=None):
     if rounding_mode == "floor":
         return _floor_divide(k, a, b)
     if kind_of(out_type(k)) != "f":
-        raise Unsupported("rounding_mode 'trunc' of integers")
+        raise LoweringError("rounding_mode 'trunc' of integers")
     return _trunc(k, k.div(*_pair(k, a, b)))
 
 
@@ -189,7 +190,7 @@ def _remainder(k, a, b):
 def _fmod(k, a, b):
     a, b = _pair(k, a, b)
     if kind_of(a.dtype) != "f":
-        raise Unsupported("integers")
+        raise LoweringError("integers")
     return k.sub(a, k.mul(_trunc(k, k.div(a, b)), b))
 
 
@@ -265,7 +266,7 @@ for _n in ("and", "or", "xor"):
 def _bitwise(kind):
     def f(k, a, b):
         if out_type(k) != "bool":
-            raise Unsupported("bits of integers")
+            raise LoweringError("bits of integers")
         return _logical(kind)(k, a, b)
     return f
 
@@ -277,7 +278,7 @@ for _n in ("and", "or", "xor"):
 @lowering("where")
 def _where(k, c, a=None, b=None):
     if a is None:
-        raise Unsupported("one argument: how many results there are depends on the values")
+        raise LoweringError("one argument: how many results there are depends on the values")
     a, b = k.together(a, b)
     return k.where(k.cast(c, "bool"), k.cast(a, out_type(k)), k.cast(b, out_type(k)))
 
@@ -381,7 +382,7 @@ def _full(k, x, value, *rest):
        "prim.squeeze_batch", "prim.unsqueeze_batch", "ravel")
 def _reshape(k, x, *rest):
     if k.out[0].dtype != x.dtype:
-        raise Unsupported("a view in another dtype")
+        raise LoweringError("a view in another dtype")
     return k.reshape(x, k.out[0].shape)
 
 
@@ -437,7 +438,7 @@ def _repeat(k, x, *rest):
 @lowering("repeat_interleave")
 def _repeat_interleave(k, x, repeats=None, dim=None, output_size=None):
     if not isinstance(repeats, int):
-        raise Unsupported("a tensor of repeats")
+        raise LoweringError("a tensor of repeats")
     if dim is None:
         x, dim = k.reshape(x, (product(x.shape),)), 0
     dim = axis(dim, x.ndim)
@@ -526,7 +527,7 @@ def _index_select(k, x, dim, index):
 @lowering("nn.functional.embedding")
 def _embedding(k, index, weight, padding_idx=None, max_norm=None, *rest):
     if max_norm is not None:
-        raise Unsupported("max_norm")
+        raise LoweringError("max_norm")
     return k.gather(weight, index, 0)
 
 
@@ -541,7 +542,7 @@ def _gather(k, x, dim, index, sparse_grad=False):
     if isinstance(dim, OnnxTensor):
         dim, index = index, dim             # take_along_dim(input, indices, dim)
         if dim is None:
-            raise Unsupported("no dim")
+            raise LoweringError("no dim")
     dim = axis(dim, x.ndim)
     shape, strides = known(x.shape), [math.prod(x.shape[i + 1:]) for i in range(x.ndim)]
     grid = np.zeros((1,) * x.ndim, np.int64)
@@ -581,13 +582,13 @@ def _getitem(k, x, index):
                 x = k.slice(x, dim, start, max(start, stop), step)
             dim += 1
         elif isinstance(p, bool) or (isinstance(p, OnnxTensor) and p.dtype == "bool"):
-            raise Unsupported("a mask as index: the size of the result depends on its values")
+            raise LoweringError("a mask as index: the size of the result depends on its values")
         elif isinstance(p, int):
             i = p + size(x.shape[dim]) if p < 0 else p
             y = k.slice(x, dim, i, i + 1) if not isinstance(x.shape[dim], Sym) else k.gather(x, k.const([i], "int64"), dim)
             x = k.reshape(y, (*x.shape[:dim], *x.shape[dim + 1:]))
         elif isinstance(p, Sym):
-            raise Unsupported("an index that depends on a free size")
+            raise LoweringError("an index that depends on a free size")
         else:
             i = k.const(np.asarray(p), "int64") if isinstance(p, (list, range)) else p
             arrays.append((dim, i))
@@ -599,7 +600,7 @@ def _getitem(k, x, index):
         return k.gather(x, _wrapped(k, i, x.shape[dim]), dim)
     dims = [d for d, _ in arrays]
     if dims != list(range(dims[0], dims[0] + len(dims))):
-        raise Unsupported("non-adjacent index tensors")
+        raise LoweringError("non-adjacent index tensors")
     # Adjacent index tensors are combined into one linear index.
     shape = broadcast(*(i.shape for _, i in arrays))
     flat = None
@@ -632,7 +633,7 @@ def _setitem(k, x, index, value):
     for p in parts:
         if isinstance(p, OnnxTensor):
             if p.const is None:
-                raise Unsupported("a write at computed indices")
+                raise LoweringError("a write at computed indices")
             p = p.const
         plain.append(p)
     shape = known(x.shape)
@@ -670,6 +671,6 @@ LOWERINGS["tril"], LOWERINGS["triu"] = _part(np.tril), _part(np.triu)
 @lowering("diagonal")
 def _diagonal(k, x, offset=0, dim1=0, dim2=1):
     if x.ndim != 2:
-        raise Unsupported("more than two dimensions")
+        raise LoweringError("more than two dimensions")
     n, m = known(x.shape)
     return k.gather(k.reshape(x, (n * m,)), k.const(np.diagonal(np.arange(n * m).reshape(n, m), offset, dim1, dim2).copy(), "int64"), 0)

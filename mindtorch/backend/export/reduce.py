@@ -3,7 +3,8 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.export.rules import LOWERINGS, Unsupported, axis, lowering, number_of, product, size
+from mindtorch.backend.compile_errors import LoweringError
+from mindtorch.backend.export.rules import LOWERINGS, axis, lowering, number_of, product, size
 from mindtorch.backend.export.ops import _pair, out_type
 
 
@@ -45,7 +46,7 @@ def _extreme(kind):
         if not isinstance(dim, int):
             return k.binary(kind + "imum", *_pair(k, x, dim))
         if x.ndim == 0:
-            raise Unsupported("a tensor without dimensions")
+            raise LoweringError("a tensor without dimensions")
         return [k.reduce(kind, x, [dim], keepdim), k.arg("arg" + kind, x, dim, keepdim)]
     return f
 
@@ -112,7 +113,7 @@ def _norm(k, x, p=2, dim=None, keepdim=False, *rest):
         return k.reduce("sum", k.unary("abs", x), dims, keepdim)
     if p == math.inf:
         return k.reduce("max", k.unary("abs", x), dims, keepdim)
-    raise Unsupported(f"ord {p!r}")
+    raise LoweringError(f"ord {p!r}")
 
 
 @lowering("logsumexp")
@@ -142,6 +143,6 @@ def _topk(k, x, n, dim=-1, largest=True, sorted=True):
 def _one_hot(k, x, num_classes=-1):
     n = k.out[0].shape[-1]
     if num_classes == -1:
-        raise Unsupported("num_classes of -1: the number of classes depends on the values")
+        raise LoweringError("num_classes of -1: the number of classes depends on the values")
     y = k.compare("eq", k.reshape(x, (*x.shape, 1)), k.const(np.arange(size(n)), x.dtype))
     return k.cast(y, "int64")

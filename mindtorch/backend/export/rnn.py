@@ -1,5 +1,6 @@
 """Lowerings of recurrent layers, unrolled over time (see rules.py)."""
-from mindtorch.backend.export.rules import Unsupported, lowering, size
+from mindtorch.backend.compile_errors import LoweringError
+from mindtorch.backend.export.rules import lowering, size
 from mindtorch.backend.export.nn import linear
 
 
@@ -34,15 +35,15 @@ def _layer(k, xs, state, weights, kind, reverse, nonlinearity="tanh"):
 def _network(kind, nonlinearity="tanh"):
     def f(k, args, *rest):
         if len(args) != 9 or not isinstance(args[2], (tuple, list)) or not isinstance(args[3], bool):
-            raise Unsupported("packed sequences")
+            raise LoweringError("packed sequences")
         x, states, params, has_biases, layers, dropout, train, bidirectional, batch_first = args
         if train and dropout:
-            raise Unsupported("dropout: call eval() first")
+            raise LoweringError("dropout: call eval() first")
         states = list(states) if isinstance(states, (tuple, list)) else [states]
         per = 4 if has_biases else 2
         directions = 2 if bidirectional else 1
         if len(params) != per * layers * directions:
-            raise Unsupported("proj_size")
+            raise LoweringError("proj_size")
         time = 1 if batch_first else 0
         steps = size(x.shape[time])
 

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import LoweringError
 from mindtorch.backend.graph import Sym, Value, mapped, signature
 
 class _Once(dict):
@@ -56,14 +57,10 @@ class OnnxTensor:
         return len(self.shape)
 
 
-class Unsupported(NotImplementedError):
-    """The lowering does not support these arguments of the op."""
-
-
 def size(n):
-    """Returns a size as an int; Unsupported if it is dynamic."""
+    """Returns a size as an int; LoweringError if it is dynamic."""
     if isinstance(n, Sym):
-        raise Unsupported(f"the dynamic size {n!r} where a fixed size is needed")
+        raise LoweringError(f"the dynamic size {n!r} where a fixed size is needed")
     return n
 
 
@@ -86,7 +83,7 @@ def broadcast(*shapes):
         for m in sizes:
             if m != 1:
                 if n != 1 and n != m:
-                    raise Unsupported(f"broadcasting of sizes {n!r} and {m!r}")
+                    raise LoweringError(f"broadcasting of sizes {n!r} and {m!r}")
                 n = m
         out.append(n)
     return tuple(out)
@@ -128,7 +125,7 @@ class Emitter:
     def const(self, value, dtype=None):
         """Returns a constant from an array or Python number."""
         if dtype == "bfloat16":
-            raise Unsupported(f"constants of dtype bfloat16 in {self.target}")
+            raise LoweringError(f"constants of dtype bfloat16 in {self.target}")
         a = np.array(value, dtype)
         return self.constant(a)
 
@@ -250,7 +247,7 @@ class Emitter:
             return x
         start, stop, step = size(start), size(stop), size(step)
         if isinstance(n, Sym):
-            raise Unsupported(f"a slice of an axis of dynamic size {n!r}")
+            raise LoweringError(f"a slice of an axis of dynamic size {n!r}")
         return self.emit("slice", [x], {"axis": dim, "start": start, "stop": stop, "step": step},
                          (*x.shape[:dim], max(0, -(-(stop - start) // step)), *x.shape[dim + 1:]), x.dtype)
 
@@ -332,7 +329,7 @@ def _windows(n, k, s, p, d):
 def _sum(sizes):
     syms = [n for n in sizes if isinstance(n, Sym)]
     if len({(s.input, s.axis) for s in syms}) != 1:
-        raise Unsupported("a sum of different dynamic sizes")
+        raise LoweringError("a sum of different dynamic sizes")
     s = syms[0]
     return Sym(s.input, s.axis, sum(x.scale for x in syms), sum(x.offset if isinstance(x, Sym) else x for x in sizes),
                sum(example(x) for x in sizes), s.name)
@@ -345,7 +342,7 @@ def product(shape):
     if not syms:
         return fixed
     if len(syms) > 1:
-        raise Unsupported("a product of dynamic sizes")
+        raise LoweringError("a product of dynamic sizes")
     s = syms[0]
     return Sym(s.input, s.axis, s.scale * fixed, s.offset * fixed, s.example * fixed, s.name)
 
@@ -402,7 +399,7 @@ def lower_graph(graph, emitter):
                                       "supported") from None
         try:
             r = LOWERINGS[n.op](emitter, *args)
-        except Unsupported as e:
+        except LoweringError as e:
             raise NotImplementedError(f"export to {emitter.target}: the op {n.title} (dtype {n.outputs[0].dtype}, device cpu) is not "
                                       f"supported with these arguments: {e}") from e
         r = r if isinstance(r, (list, tuple)) else [r]
@@ -415,4 +412,4 @@ def lower_graph(graph, emitter):
     return get
 
 
-__all__ = ["OnnxTensor", "Emitter", "LOWERINGS", "close", "lowering", "lower_graph", "has_lowering", "Unsupported", "Value"]
+__all__ = ["OnnxTensor", "Emitter", "LOWERINGS", "close", "lowering", "lower_graph", "has_lowering", "Value"]

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import GraphBreak, ShapeMismatch
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.copies import into
 from mindtorch.backend.cpu.memory import offset_of, on_storage, strided
-from mindtorch.backend.host_inductor.recording_device import ShapeMismatch, Event, GraphBreak, Value
+from mindtorch.backend.host_inductor.recording_device import Event, Value
 
 
 def _cast_into(to, v):

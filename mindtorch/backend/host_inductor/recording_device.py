@@ -13,19 +13,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import GraphBreak
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.memory import offset_of, on_storage, root
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS
 from mindtorch.backend.device import Device, UnsupportedByKernel
 from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, NpDtype
-
-
-class GraphBreak(Exception):
-    """Graph break: the reason why a call cannot be recorded as a program."""
-
-
-class ShapeMismatch(Exception):
-    """Guard failure: sizes that depend on values differ from the recorded ones."""
 
 
 class Value:
@@ -188,4 +181,4 @@ def _loop(fn, kw):
     return None if numbers is None else (found[0], numbers)
 
 
-__all__ = ["ShapeMismatch", "Event", "RecordingDevice", "GraphBreak", "Buffer", "Value"]
+__all__ = ["Buffer", "Event", "RecordingDevice", "Value"]

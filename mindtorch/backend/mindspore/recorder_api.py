@@ -15,11 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-class GraphBreak(Exception):
-    """Raised if a kernel does something that a graph cannot contain: it reads values, or creates
-    tensors in a way that the recorder does not see."""
-
-
 class _State:
     """The active recorder, or None."""
 

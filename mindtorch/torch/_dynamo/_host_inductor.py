@@ -8,6 +8,7 @@ there is no program.
 """
 import logging
 
+from mindtorch.backend.compile_errors import GraphBreak, ShapeMismatch
 from mindtorch.core import compiled_graph
 from mindtorch.core.rng import Generator
 from mindtorch.ops.compiled import composite_backward
@@ -51,7 +52,7 @@ class Program:
         if program is not None:
             try:
                 outs = program.run(given)
-            except compiled_graph.ShapeMismatch:
+            except ShapeMismatch:
                 self._refused("shapes depend on values")
             else:
                 return self.free.result(*given, *outs)
@@ -93,15 +94,15 @@ class Program:
     def _record(self, given, present):
         try:
             if not all(map(compiled_graph.takes, given)):
-                raise compiled_graph.GraphBreak("an input is not a plain host tensor")
+                raise GraphBreak("an input is not a plain host tensor")
             if self.free is None:
                 self.free = _replay.Free(self.graph, self.modes)
             found = compiled_graph.JointGraphCapture(self.free.run, given, self.written, present)
             if not set(found.written) <= self.written:
-                raise compiled_graph.GraphBreak("it modifies different tensors from call to call")
+                raise GraphBreak("it modifies different tensors from call to call")
             self.joint = compiled_graph.CompiledFunction(found, self.free.run, composite_backward)
-        except (compiled_graph.GraphBreak, NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError) as e:
-            self._refused(str(e) if isinstance(e, compiled_graph.GraphBreak) else f"{type(e).__name__}: {e}")
+        except (GraphBreak, NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError) as e:
+            self._refused(str(e) if isinstance(e, GraphBreak) else f"{type(e).__name__}: {e}")
             return None
         self.made += 1
         counters["inductor"]["joint"] += 1

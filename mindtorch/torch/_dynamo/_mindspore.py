@@ -2,6 +2,7 @@
 graphs (`mindtorch/core/replay.py`)."""
 import logging
 
+from mindtorch.backend.compile_errors import FullGraphError
 from mindtorch.backend.graph import leaves
 from mindtorch.core import replay
 from mindtorch.core.device_dispatch import USED
@@ -55,7 +56,7 @@ class Lazily:
         try:
             with replay.session(self.trace) as session:
                 r = fn(*args, **kwargs)
-        except replay.GraphBreak as e:
+        except FullGraphError as e:
             raise Unsupported(f"{self.trace.label} cannot be compiled as one graph (fullgraph=True): {e}") from None
         if session is not None:
             for reason in session.reasons:

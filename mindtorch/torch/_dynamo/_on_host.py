@@ -11,6 +11,7 @@ import logging
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import FullGraphError
 from mindtorch.backend.device import storage_array
 from mindtorch.backend.graph import mapped
 from mindtorch.core import autocast as _autocast
@@ -160,7 +161,7 @@ class Program:
             with self._session() as session, host_graph_bridge.within():
                 ins = self.places.to_graph(ts)
                 outs = self.forward(*ins)
-        except replay.GraphBreak as e:
+        except FullGraphError as e:
             raise _final(Unsupported(f"{self.title} cannot be compiled as one graph (fullgraph=True): {e}")) from None
         finally:
             state.within = within

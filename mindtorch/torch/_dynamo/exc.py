@@ -1,7 +1,8 @@
 """torch._dynamo.exc: exceptions of torch.compile."""
+from mindtorch.backend.compile_errors import CompileError
 
 
-class TorchDynamoException(RuntimeError):
+class TorchDynamoException(CompileError, RuntimeError):
     """Base class of the errors of torch.compile."""
 
 
@@ -44,7 +45,7 @@ class FailOnRecompileLimitHit(TorchDynamoException):
     """Like `RecompileLimitExceeded`, under fullgraph=True."""
 
 
-class Break(Exception):
+class Break(CompileError):
     """Internal to the capture: the reason why a call cannot be replayed.
 
     `final`: another attempt would not help.

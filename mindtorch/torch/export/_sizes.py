@@ -9,7 +9,8 @@ import dataclasses
 import itertools
 import math
 
-from mindtorch.backend.graph import ShapeMismatch, Sym, Value
+from mindtorch.backend.compile_errors import SpecializationError
+from mindtorch.backend.graph import Sym, Value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,14 +57,14 @@ def _fitted(numbers, free, sizes, what):
         together = sum((-1) ** (len(c) - len(part)) * at[part] for part in at if set(part) <= set(c))
         step = math.prod(free[i].others[0] - free[i].base for i in c)
         if together % step:
-            raise ShapeMismatch(f"{what} has {numbers[0]} for the sizes {_said(free)}, but its values for other sizes are not linear with integer coefficients")
+            raise SpecializationError(f"{what} has {numbers[0]} for the sizes {_said(free)}, but its values for other sizes are not linear with integer coefficients")
         for part in _subsets(len(c)):
             dims = tuple(c[k] for k in part)
             terms[dims] = terms.get(dims, 0) + together // step * math.prod(-free[i].base for i in c if i not in dims)
     kept = tuple((n, dims) for dims, n in sorted(terms.items(), key=lambda t: (-len(t[0]), t[0])) if n)
     for s, v in zip(sizes, numbers):
         if value(kept, [s.get(i, d.base) for i, d in enumerate(free)].__getitem__) != v:
-            raise ShapeMismatch(f"{what} is {numbers[0]} for the sizes {_said(free)} and {v} for { {free[i].name: n for i, n in s.items()} }: not linear in each")
+            raise SpecializationError(f"{what} is {numbers[0]} for the sizes {_said(free)} and {v} for { {free[i].name: n for i, n in s.items()} }: not linear in each")
     return Size(0, 0, 1, 0, numbers[0], "size", kept)
 
 
@@ -83,13 +84,13 @@ def value(terms, size):
 
 def mark(graphs, free, sizes):
     """Replaces ints in the arguments of graphs[0] by `Size`s where the graphs, traces of these
-    sizes, differ. Raises `ShapeMismatch` if the traces are not the same graph.
+    sizes, differ. Raises `SpecializationError` if the traces are not the same graph.
 
     The shapes of values stay unchanged: the graph computes sizes only from its arguments.
     """
     base = graphs[0]
     if any([n.op for n in g.nodes] != [n.op for n in base.nodes] for g in graphs):
-        raise ShapeMismatch(f"the computation itself depends on the sizes {_said(free)}: other sizes run different ops")
+        raise SpecializationError(f"the computation itself depends on the sizes {_said(free)}: other sizes run different ops")
     done = set()
 
     def shapes(xs, what):
@@ -98,19 +99,19 @@ def mark(graphs, free, sizes):
             return
         done.add(id(x))
         if any(y.kind != x.kind or y.dtype != x.dtype or len(y.shape) != len(x.shape) for y in xs):
-            raise ShapeMismatch(f"a tensor of {what} differs in kind, dtype or number of dimensions")
+            raise SpecializationError(f"a tensor of {what} differs in kind, dtype or number of dimensions")
         if x.kind == "constant" and any(y.tensor is not x.tensor and not _equal(y.tensor, x.tensor) for y in xs):
-            raise ShapeMismatch(f"a constant of {what} depends on a free size: it was computed outside the recorded ops")
+            raise SpecializationError(f"a constant of {what} depends on a free size: it was computed outside the recorded ops")
 
     def same(xs, what):
         x = xs[0]
         if isinstance(x, Value):
             if not all(isinstance(y, Value) for y in xs):
-                raise ShapeMismatch(f"an argument of {what} is a tensor for some sizes only")
+                raise SpecializationError(f"an argument of {what} is a tensor for some sizes only")
             shapes(xs, what)
             return x
         if any(type(y) is not type(x) for y in xs):
-            raise ShapeMismatch(f"an argument of {what} has a different type for other sizes")
+            raise SpecializationError(f"an argument of {what} has a different type for other sizes")
         if type(x) is int:
             return x if all(y == x for y in xs) else _fitted(xs, free, sizes, what)
         if isinstance(x, (tuple, list)) and all(len(y) == len(x) for y in xs):
@@ -121,14 +122,14 @@ def mark(graphs, free, sizes):
         if isinstance(x, slice):
             return slice(*(same([getattr(y, n) for y in xs], what) for n in ("start", "stop", "step")))
         if any(not (y is x or y == x or x != x and y != y) for y in xs):
-            raise ShapeMismatch(f"an argument of {what} is {x!r} for the sizes {_said(free)}, but has a different value for other sizes")
+            raise SpecializationError(f"an argument of {what} is {x!r} for the sizes {_said(free)}, but has a different value for other sizes")
         return x
     for vs in zip(*(g.inputs for g in graphs)):
         shapes(vs, "the inputs")
     for ns in zip(*(g.nodes for g in graphs)):
         n = ns[0]
         if any(len(m.outputs) != len(n.outputs) or m.places != n.places or m.modes != n.modes for m in ns):
-            raise ShapeMismatch(f"{n.op} has different outputs or modes for other sizes")
+            raise SpecializationError(f"{n.op} has different outputs or modes for other sizes")
         n.args, n.kwargs = same([m.args for m in ns], n.op), same([m.kwargs for m in ns], n.op)
         for vs in zip(*(m.outputs for m in ns)):
             shapes(vs, n.op)

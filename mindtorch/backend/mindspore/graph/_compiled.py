@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend import progress
+from mindtorch.backend.compile_errors import BackendCompileError, RuntimeGuardFailed
 from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.mindspore import ir_dump
 from mindtorch.backend.mindspore.graph._dynamic import RecordedGraph
@@ -47,14 +48,6 @@ def _parameter(h, name):
 def _constant(a):
     h = from_contiguous(a)
     return ms.mint.empty_like(h, device="Ascend").copy_(h) if ASCEND else h
-
-
-class CompileError(Exception):
-    """Raised when MindSpore's compiler rejects a graph."""
-
-
-class RuntimeGuardFailed(Exception):
-    """Raised for input values that a kernel rejects; nothing has been computed."""
 
 
 #: Cells of deleted graphs. They are freed when the next graph is made, since a finalizer may run
@@ -126,7 +119,7 @@ class Body:
                 self.dead = True
                 if self.shared is not None:
                     self.shared.failed(self, str(e))
-                raise CompileError(str(e)) from e
+                raise BackendCompileError(str(e)) from e
             self.compiling = time.perf_counter() - start
         self.runs += 1
         return r
@@ -184,8 +177,6 @@ class Graph:
     def source(self) -> str:
         """Source code that MindSpore compiles."""
         return self.body.source
-
-    uncompiled, refused = CompileError, RuntimeGuardFailed
 
     def holds(self, given: Sequence[Any], numbers: Sequence[Any]) -> bool:
         """True if the graph is valid for these tensors and scalars."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.graph import ShapeMismatch
+from mindtorch.backend.compile_errors import SpecializationError
 from mindtorch.backend.interface import Sizes, NpDtype
 from mindtorch.backend.mindspore.graph.builder import ASCEND, Instruction, Recorder, _Key, _Name, _ms_of
 from mindtorch.backend.mindspore.npu import shape_of, stype_of
@@ -87,10 +87,10 @@ class _Pair:
         self._alike: dict[tuple[str, str], bool] = {}
         self.arguments: dict[str, str] = {}
         if len(base.lines) != len(other.lines) or base.kinds != other.kinds:
-            raise ShapeMismatch("the calls or the requested results differ")
+            raise SpecializationError("the calls or the requested results differ")
         for i, (a, b) in enumerate(zip(base.lines, other.lines)):
             if a.effect != b.effect:
-                raise ShapeMismatch("the writes to state differ")
+                raise SpecializationError("the writes to state differ")
             self._prim((i,), base.attributes[a.call[5:]], other.attributes[b.call[5:]])
             self._all((i,), a.operands, b.operands)
         self._all(("results",), list(map(_Name, base.results)), list(map(_Name, other.results)))
@@ -101,44 +101,44 @@ class _Pair:
         if isinstance(a, P.BroadcastTo) and isinstance(b, P.BroadcastTo):
             self._numbers((*path, "shape"), tuple(a.shape), tuple(b.shape))
         elif not alike(a, b):
-            raise ShapeMismatch(f"the settings of {getattr(a, 'name', a)} depend on a size, or another op is called")
+            raise SpecializationError(f"the settings of {getattr(a, 'name', a)} depend on a size, or another op is called")
 
     def _all(self, path, a, b):
         if len(a) != len(b):
-            raise ShapeMismatch("the number of operands differs")
+            raise SpecializationError("the number of operands differs")
         for i, (x, y) in enumerate(zip(a, b)):
             self._operand((*path, i), x, y)
 
     def _operand(self, path, a, b):
         if isinstance(a, list) or isinstance(b, list):
             if a.__class__ is not b.__class__:
-                raise ShapeMismatch("other operands")
+                raise SpecializationError("other operands")
             return self._all(path, a, b)
         if a.__class__ is _Key or b.__class__ is _Key:
             if a.__class__ is not b.__class__ or a.name != b.name:
-                raise ShapeMismatch("other operands")
+                raise SpecializationError("other operands")
             return self._operand((*path, a.name), a.value, b.value)
         m, n = _NAMED.fullmatch(a), _NAMED.fullmatch(b)
         if m is None or n is None:
             if m is not n:
                 if self._is_number(m):
                     return
-                raise ShapeMismatch("other operands")
+                raise SpecializationError("other operands")
             if a != b:
                 self._numbers(path, ast.literal_eval(a), ast.literal_eval(b))
         elif m[1] and n[1]:
             if self.base.places[m[1]] != self.other.places[n[1]] or m[2] != n[2]:
-                raise ShapeMismatch("other operands")
+                raise SpecializationError("other operands")
         elif m[3] and (n[3] or n[4]):
             if self.arguments.setdefault(a, b) != b:
-                raise ShapeMismatch("other operands")
+                raise SpecializationError("other operands")
         elif m[4] and n[4]:
             if self.base.states[m[4]][1] is not self.other.states[n[4]][1]:
-                raise ShapeMismatch("the graphs have different state tensors")
+                raise SpecializationError("the graphs have different state tensors")
         elif m[5] and n[5]:
             self._attribute(path, a, b, self.base.attributes[m[5]], self.other.attributes[n[5]])
         elif not (n[5] and self._is_number(m) and isinstance(self.other.attributes[n[5]], MSTensor) and shape_of(self.other.attributes[n[5]]) == ()):
-            raise ShapeMismatch(f"operands or state tensors differ ({a}, {b})")
+            raise SpecializationError(f"operands or state tensors differ ({a}, {b})")
 
     def _is_number(self, m):
         return self.plain and m is not None and m[3] and self.base.arguments[int(m[3][1:])][0] == "number"
@@ -153,29 +153,30 @@ class _Pair:
             self.tensors[path] = name, b
 
     def _same(self, a, b):
-        """True if two constants are equal; raises Differs if they differ and cannot be arguments.
+        """True if two constants are equal; raises SpecializationError if they differ and
+        cannot be arguments.
         """
         if not isinstance(a, MSTensor) or not isinstance(b, MSTensor):
             if a.__class__ is not b.__class__ or isinstance(a, Primitive) or not (a == b or repr(a) == repr(b)) or a.__class__ is float and repr(a) != repr(b):
-                raise ShapeMismatch(f"a constant is {str(a)[:80]} or {str(b)[:80]}")
+                raise SpecializationError(f"a constant is {str(a)[:80]} or {str(b)[:80]}")
             return True
         if stype_of(a) != stype_of(b) or len(shape_of(a)) != len(shape_of(b)):
-            raise ShapeMismatch("a constant has another type or number of dimensions")
+            raise SpecializationError("a constant has another type or number of dimensions")
         return shape_of(a) == shape_of(b) and _bytes(a) == _bytes(b)
 
     def _numbers(self, path, a, b):
         if a.__class__ is not b.__class__:
-            raise ShapeMismatch(f"a constant is {a} or {b}")
+            raise SpecializationError(f"a constant is {a} or {b}")
         if a.__class__ is tuple or a.__class__ is list:
             if len(a) != len(b):
-                raise ShapeMismatch("a number of dimensions differs")
+                raise SpecializationError("a number of dimensions differs")
             for i, (x, y) in enumerate(zip(a, b)):
                 self._numbers((*path, i), x, y)
         elif a.__class__ is int:
             if a != b:
                 self.ints[path] = a, b
         elif repr(a) != repr(b):
-            raise ShapeMismatch(f"the number {a} depends on a size")
+            raise SpecializationError(f"the number {a} depends on a size")
 
 
 def _bytes(t):
@@ -215,7 +216,7 @@ class DynamicGraphTemplate:
         self.first = [both[0] for both in together]
         if ASCEND and together:
             # Each kernel that uses such an argument would first copy it from the device.
-            raise ShapeMismatch("a kernel takes scalars that depend on sizes")
+            raise SpecializationError("a kernel takes scalars that depend on sizes")
         # One constant may correspond to two for another size: 5 as a bound, and 5 as a count.
         held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         for path, (name, other) in pair.tensors.items():
@@ -227,12 +228,12 @@ class DynamicGraphTemplate:
         for name, other in pair.arguments.items():
             a, b = base.geometry[int(name[1:])], _place(one, other)
             if a is None or b is None or a[1] != b[1] or len(a[0]) != len(b[0]):
-                raise ShapeMismatch("an argument has another type or number of dimensions")
+                raise SpecializationError("an argument has another type or number of dimensions")
             self.names.append(name)
             self.shapes.append((tuple([n if n == m else None for n, m in zip(a[0], b[0])]), a[1]))
             free = free or None in self.shapes[-1][0]
         if not free:
-            raise ShapeMismatch("the graphs have different state tensors, or nothing differs")
+            raise SpecializationError("the graphs have different state tensors, or nothing differs")
         for i, what in enumerate(base.arguments):
             if what[0] == "number" and f"x{i}" not in pair.arguments:
                 self.names.append(f"x{i}")
@@ -267,7 +268,7 @@ class DynamicGraphTemplate:
 
     def served(self, sheet: RecordedGraph) -> tuple[list[Any], list[Any]]:
         """Returns (arguments, the constants and integers that follow them) for a recording that
-        fits; raises Differs for any other."""
+        fits; raises SpecializationError for any other."""
         pair = _Pair(self.base, sheet)
         arguments = []
         for name, (sizes, np_dtype) in zip(self.names, self.shapes):
@@ -277,27 +278,27 @@ class DynamicGraphTemplate:
                 continue
             have = _place(sheet, other)
             if have is None or have[1] != np_dtype or not _fits(have[0], sizes):
-                raise ShapeMismatch("a size varies that was fixed so far")
+                raise SpecializationError("a size varies that was fixed so far")
             arguments.append(sheet.arguments[int(other[1:])] if other[0] == "x" else ("given", sheet.states[other[5:]][0]))
         extra: list[Any] = []
         others = dict(pair.tensors)
         for (paths, mine), (sizes, _) in zip(self.tensors, self.shapes[len(self.names):]):
             found = [others.pop(path, ("", mine))[1] for path in paths]
             if not _fits(shape_of(found[0]), sizes):
-                raise ShapeMismatch("a size varies that was fixed so far")
+                raise SpecializationError("a size varies that was fixed so far")
             if any([t is not found[0] and (shape_of(t) != shape_of(found[0]) or _bytes(t) != _bytes(found[0])) for t in found[1:]]):
-                raise ShapeMismatch("constants that were equal so far differ")
+                raise SpecializationError("constants that were equal so far differ")
             extra.append(found[0])
         if others:
-            raise ShapeMismatch("a constant varies that was fixed so far")
+            raise SpecializationError("a constant varies that was fixed so far")
         left = dict(pair.ints)
         for paths, n in zip(self.numbers, self.first):
             numbers = {left.pop(path, (n, n))[1] for path in paths}
             if len(numbers) > 1:
-                raise ShapeMismatch("sizes that were equal so far differ")
+                raise SpecializationError("sizes that were equal so far differ")
             extra.append(ms.mutable(numbers.pop()))
         if left:
-            raise ShapeMismatch("a size varies that was fixed so far")
+            raise SpecializationError("a size varies that was fixed so far")
         return arguments, extra
 
 
@@ -360,7 +361,7 @@ class Shared:
                 try:
                     graph.shares(template, body, *template.served(sheet))
                     return None
-                except ShapeMismatch as e:
+                except SpecializationError as e:
                     why = str(e)
         if only:
             return why or "there is none"
@@ -369,7 +370,7 @@ class Shared:
                 try:
                     template = DynamicGraphTemplate(other, sheet)
                     served = template.served(sheet)
-                except ShapeMismatch as e:
+                except SpecializationError as e:
                     why = str(e)
                     continue
                 body = graph.generalised(template, self)

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.compile_errors import GraphBreak
 from mindtorch.backend.mindspore.graph import _ascend, _raw, _views
 from mindtorch.backend.mindspore.npu import STYPES, converted, memory_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous
-from mindtorch.backend.mindspore.recorder_api import STATE, GraphBreak, Number
+from mindtorch.backend.mindspore.recorder_api import STATE, Number
 from mindtorch.backend.mindspore.runtime import ms, target
 from mindtorch.backend.strides import contiguous_strides
 from mindspore.graph.jit_context import JitContext, set_jit_context
@@ -854,7 +855,7 @@ class _Off:
 
 
 class _NotedBreaks:
-    """Context that stores the reason for a graph break instead of raising NoGraph."""
+    """Context that stores the reason for a graph break instead of raising GraphBreak."""
 
     __slots__ = ("recorder",)
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend import kernels
+from mindtorch.backend.compile_errors import GraphBreak
 from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.graph._compiled import _pruned, _text
@@ -29,7 +30,7 @@ from mindtorch.backend.mindspore.graph.builder import Recorder
 from mindtorch.backend.mindspore.graph.symint import SymInt, ShapeUnifier, array_of, like, tensor_of
 from mindtorch.backend.mindspore.npu import Npu, shape_of
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor
-from mindtorch.backend.mindspore.recorder_api import GraphBreak, Number
+from mindtorch.backend.mindspore.recorder_api import Number
 from mindtorch.backend.mindspore.runtime import ms, target
 from mindspore.ops import operations as P
 

@@ -3,7 +3,7 @@ differences become expressions of the inputs' shapes.
 
 Recorded calls have sizes as constants: targets of Reshape, counts of Tile, tensors filled with one
 value. If all of them are linear in a size, they are written as such expressions. If anything else
-depends on the size, `ShapeMismatch` names it.
+depends on the size, `SpecializationError` names it.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.graph import ShapeMismatch
+from mindtorch.backend.compile_errors import SpecializationError
 from mindtorch.backend.interface import Array
 from mindtorch.backend.mindspore.graph.builder import Instruction, _Many
 from mindtorch.backend.mindspore.npu import shape_of
@@ -67,7 +67,7 @@ class ShapeUnifier:
         first, *others = self.recordings
         for r, f in zip(others, self.free):
             if [_kind(r, x) for x in r.lines] != [_kind(first, x) for x in first.lines]:
-                raise ShapeMismatch(f"export to MindIR: other kernels run for another {f.title}")
+                raise SpecializationError(f"export to MindIR: other kernels run for another {f.title}")
         for lines in zip(*[r.lines for r in self.recordings]):
             self._line(lines)
         return self.lines
@@ -82,7 +82,7 @@ class ShapeUnifier:
         elif isinstance(prims[0], P.BroadcastTo):
             self._broadcast(lines, prims, said[0])
         else:
-            raise ShapeMismatch(f"export to MindIR: how {type(prims[0]).__name__} computes depends on {self._whose(prims)}")
+            raise SpecializationError(f"export to MindIR: how {type(prims[0]).__name__} computes depends on {self._whose(prims)}")
 
     def _whose(self, items):
         found = [f.title for f, x in zip(self.free, items[1:]) if not _alike(items[0], x)]
@@ -116,7 +116,7 @@ class ShapeUnifier:
         if base[0] == "v" and not base.startswith("self."):
             at = {(places[p.partition("[")[0]], p.partition("[")[2]) for places, p in zip(self.places, parts)}
             if len(at) > 1:
-                raise ShapeMismatch("export to MindIR: what is computed depends on a free size")
+                raise SpecializationError("export to MindIR: what is computed depends on a free size")
             return base
         if base.startswith("self.a"):
             return self._constant([r.attributes[p[5:]] for r, p in zip(self.recordings, parts)], base)
@@ -131,7 +131,7 @@ class ShapeUnifier:
             if isinstance(base, tuple) and all([isinstance(x, int) for v in values for x in v]):
                 return _text(self._number(values))
             if not all([_alike(base, v) for v in values]):
-                raise ShapeMismatch(f"export to MindIR: a constant is {base} or another, by {self._whose(values)}")
+                raise SpecializationError(f"export to MindIR: a constant is {base} or another, by {self._whose(values)}")
             return text
         arrays = [array_of(v) for v in values]
         a = arrays[0]
@@ -157,7 +157,7 @@ class ShapeUnifier:
                 one = self._counted([b.flat[0] for b in arrays], values[0])
                 if one is not None:
                     return one if not a.ndim else self._new(_tile, self._new(_reshape, one, _text((1,) * a.ndim)), _text(a.shape))
-        raise ShapeMismatch(f"export to MindIR: the values of a constant depend on {self._whose_array(arrays)}")
+        raise SpecializationError(f"export to MindIR: the values of a constant depend on {self._whose_array(arrays)}")
 
     def _counted(self, numbers, like_):
         """Returns a 0-d tensor with a value that follows from free sizes: a count, or 1 / count.
@@ -167,7 +167,7 @@ class ShapeUnifier:
             if all([c and v.dtype.type(1 / c) == v if over else c == v for c, v in zip(counts, numbers)]):
                 try:
                     n = _text(self._number(counts))
-                except ShapeMismatch:
+                except SpecializationError:
                     return None
                 one = self._new(_tensor, n, self.attribute(like_.dtype))
                 return self._new(_divide, self.attribute(like(np.ones((), numbers[0].dtype), like_)), one) if over else one
@@ -183,17 +183,17 @@ class ShapeUnifier:
         base = values[0]
         if base.__class__ is tuple or base.__class__ is list:
             if any([len(v) != len(base) for v in values]):
-                raise ShapeMismatch("export to MindIR: a number of dimensions depends on a free size")
+                raise SpecializationError("export to MindIR: a number of dimensions depends on a free size")
             return tuple([self._number(items) for items in zip(*values)])
         if all([v == base and v.__class__ is base.__class__ for v in values]):
             return base
         if base.__class__ is not int:
-            raise ShapeMismatch(f"export to MindIR: the number {base} depends on a free size")
+            raise SpecializationError(f"export to MindIR: the number {base} depends on a free size")
         factors, rest = [], base
         for v, f in zip(values[1:], self.free):
             k, over = divmod(v - base, f.large - f.small)
             if over:
-                raise ShapeMismatch(f"export to MindIR: the number {base} is {v} where {f.title} is {f.large} and not {f.small}: not a linear function")
+                raise SpecializationError(f"export to MindIR: the number {base} is {v} where {f.title} is {f.large} and not {f.small}: not a linear function")
             factors.append(k)
             rest -= k * f.small
         return AffineExpr(factors, rest, self.free)
