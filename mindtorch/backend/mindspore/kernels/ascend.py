@@ -73,6 +73,16 @@ def ascend(names, fn=None, **settings):
     return kernel(names, fn, target="Ascend", **settings)
 
 
+def needed_only(grads, needs):
+    """Returns the gradients that are needed, None for the others."""
+    return tuple([g if wanted else None for g, wanted in zip(grads, needs)])
+
+
+def ones_where(needs):
+    """Returns 1 for each gradient that is needed, else 0, as gradient kernels expect."""
+    return tuple([1 if n else 0 for n in needs])
+
+
 # ------------------------------------------------------------------ tensors of one value
 def _of_value(size, value, dtype):
     if value.__class__ is not complex and (value == 0 and not math.copysign(1, value) < 0):

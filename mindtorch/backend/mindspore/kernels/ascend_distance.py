@@ -1,16 +1,20 @@
-"""Ascend: distances between the rows of one matrix."""
+"""Ascend: distances between the rows of matrices, composed of aclnn kernels where aclnn has no
+kernel."""
 import math
 
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, dtype_of, kept, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, kept, op, reshape, shape_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, empty, zeros
+from mindtorch.backend.mindspore.kernels.ascend_scatter import _common
+from mindtorch.backend.mindspore.kernels.reduction import sums
 
 _MOST = 1 << 24  # maximum number of element differences in memory at a time
 
 
+# ------------------------------------------------------------------ rows of one matrix
 @kept(64)
 def _pairs(n):
     """Returns the row indices of each pair i < j, cached on the device."""
@@ -65,3 +69,40 @@ def _pdist_backward(g, a, dist, *, p):
     i, j = _pairs(shape_of(a)[0])
     r = op(G.IndexAddExt)(op(G.IndexAddExt)(zeros(shape_of(a), dtype_of(a)), 0, i, r, 1), 0, j, r, -1)
     return r
+
+
+# ------------------------------------------------------------------ rows of two matrices
+@ascend("cdist", only="float32 float16")
+def _cdist(a, b, *, p, mm):
+    x, y = shape_of(a), shape_of(b)
+    lead = _common(x[:-2], y[:-2])
+    if len(x) == len(y) and len(x) < 4:
+        return op(G.Cdist, float(p))(a, b)
+    a, b = [reshape(broadcast(h, (*lead, *shape_of(h)[-2:])), (-1, *shape_of(h)[-2:])) for h in (a, b)]
+    return reshape(op(G.Cdist, float(p))(a, b), (*lead, x[-2], y[-2]))
+
+
+@ascend("cdist_backward", only="float32 float16")
+def _cdist_backward(g, a, b, dist, *, p, second):
+    """Gradient of the distances with respect to `a`, or to `b` if `second`. Up to ten launches,
+    because aclnn has no gradient kernel: MindSpore's is an aclop kernel."""
+    if not (p == 0 or p >= 1):
+        raise UnsupportedByKernel
+    x, y, s = shape_of(a), shape_of(b), shape_of(g)
+    e = o.sub(reshape(a, (*x[:-1], 1, x[-1])), reshape(b, (*y[:-2], 1, *y[-2:])))
+    wide = (*s, 1)
+    none = o.eq(dist, 0.0)
+    far = o.where(none, 1.0, dist)
+    if p == 0:
+        r = o.mul(e, 0.0)
+    elif p == 1:
+        r = o.mul(o.sign(e), reshape(g, wide))
+    elif p == 2:
+        r = o.mul(e, reshape(o.div(o.where(none, 0.0, g), far), wide))
+    elif p == math.inf:
+        r = o.mul(o.where(o.eq(o.abs_(e), reshape(dist, wide)), o.sign(e), 0.0), reshape(g, wide))
+    else:
+        ratio = o.pow_(o.div(o.abs_(e), reshape(far, wide)), float(p - 1))
+        r = o.mul(o.mul(o.sign(e), ratio), reshape(o.where(none, 0.0, g), wide))
+    r = sums(r, (len(s) - (2 if second else 1),))
+    return o.neg(r) if second else r

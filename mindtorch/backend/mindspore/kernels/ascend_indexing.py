@@ -1,5 +1,5 @@
-"""Ascend kernels for gather, scatter, indexing, scans and sorting. Each is one launch of an aclnn
-kernel unless noted.
+"""Ascend kernels for gather, scatter and indexing. Each is one launch of an aclnn kernel unless
+noted.
 
 Index values are not checked on the host. An out-of-range index is a device error, or reads whatever
 is stored at that address.
@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import mint, G, UnsupportedByKernel, P, cast, dtype_of, ms, number, op, reshape, shape_of, stride_of
+from mindtorch.backend.mindspore.kernels import _ops as o
+from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, ms, number, op, P, reshape, shape_of, stride_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, strided, zeros
-from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 call = op  # `op` under another name, because some kernels below have a parameter named `op`
 _WHOLE = (ms.int64, ms.int32, ms.int16, ms.int8, ms.uint8, ms.bool_)
@@ -138,26 +138,6 @@ def _take(a, i, *, check):
     return reshape(op(G.IndexSelect)(reshape(a, (n,)), 0, _from_end(reshape(i, (-1,)), n)), shape_of(i))
 
 
-@ascend("embedding embedding_sparse pick_rows")
-def _lookup(w, index, *, padding=-1, by_freq=False):
-    return op(G.Embedding)(index, w, None, None, 2.0, by_freq)
-
-
-@ascend("embedding_dense_backward")
-def _lookup_grad(g, index, *, padding, by_freq, rows):
-    return op(G.EmbeddingDenseBackward)(g, index, rows, padding if padding >= 0 else None, by_freq)
-
-
-@ascend("put_rows")
-def _put_rows(g, index, *, rows):
-    return op(G.EmbeddingDenseBackward)(g, index, rows, None, False)
-
-
-@ascend("embedding_bag_sum")
-def _bag_sum(rows, bag, *, bags):
-    return op(G.IndexAddExt)(zeros((bags, shape_of(rows)[1]), dtype_of(rows)), 0, bag, rows, 1)
-
-
 # ------------------------------------------------------------------ indexing with tensors
 def _in_front(a, dims):
     """Returns a view with the indexed dimensions first, and the number of dimensions before them in
@@ -265,135 +245,29 @@ def _searchsorted(sequence, x, sorter, *, right, np_dtype, op: str):
     return call(G.SearchSorted, ms.int64 if np_dtype == np.int64 else ms.int32, right)(sequence, x, sorter)
 
 
-# ------------------------------------------------------------------ scans
-@ascend("cumsum")
-def _cumsum(a, *, axis):
-    return op(G.CumsumExt)(a, axis, ms.int64 if dtype_of(a) in _WHOLE else None) if shape_of(a) else copy(a)
+# ------------------------------------------------------------------ indices
+@ascend("places_once")
+def _places_once(i, *, n):
+    """Returns the distinct indices of a dimension of size n (four launches)."""
+    i = reshape(i, (-1,))
+    return call(G.Unique2)(o.where(o.lt(i, 0), o.add(i, n), i), True, False, False)[0]
 
 
-@ascend("cumsum_backward")
-def _cumsum_backward(a, *, axis):
-    if not shape_of(a):
-        return copy(a)
-    back = op(G.ReverseV2, (axis,))  # three launches
-    return back(op(G.CumsumExt)(back(a), axis, None))
+@ascend("index_rows")
+def _index_rows(i, *, n, size, dim):
+    shape = [1] * max(len(size), 1)
+    shape[dim] = math.prod(shape_of(i))
+    return copy(broadcast(reshape(i, tuple(shape) if size else ()), tuple(size)))
 
 
-def _running_extreme(name, run):
-    @ascend(name)
-    def f(a, *, axis):
-        v, at = run(_line(a), axis)
-        return _as(v, shape_of(a)), _as(cast(at, ms.int64), shape_of(a))
-
-
-_running_extreme("cummax", lambda a, axis: op(G.Cummax, axis)(a))
-_running_extreme("cummin", lambda a, axis: op(G.CumminExt)(a, axis))
-
-
-def _neighbours(a, axis):
-    n = shape_of(a)[axis]
-    if dtype_of(a) is ms.bool_ or not n:
+@ascend("nonzero_static")
+def _nonzero_static(a, *, size, fill_value):
+    d = len(shape_of(a))
+    if not d or not size:
         raise UnsupportedByKernel
-    return narrowed(a, axis, 1, n), narrowed(a, axis, 0, n - 1)
-
-
-@ascend("diff")
-def _diff(a, *, axis):
-    return op(G.SubExt)(*_neighbours(a, axis), 1)
-
-
-@ascend("pair_sums")
-def _pair_sums(a, *, axis):
-    return op(P.Add)(*_neighbours(a, axis))
-
-
-def _between(name, do):
-    @ascend(name)
-    def f(g, *, axis):
-        if dtype_of(g) is ms.bool_:
-            raise UnsupportedByKernel
-        shape = list(shape_of(g))
-        shape[axis] = 1
-        edge = zeros(shape, dtype_of(g))
-        return op(do)(op(G.Concat, axis)((edge, g)), op(G.Concat, axis)((g, edge)))
-
-
-_between("diff_backward", G.Sub)
-_between("pair_sums_backward", P.Add)
-
-
-# ------------------------------------------------------------------ sorting and counting
-@ascend("sort")
-def _sort(a, *, axis, descending):
-    v, at = op(G.SortExt)(_line(a), axis, descending, True)
-    return _as(v, shape_of(a)), _as(at, shape_of(a))
-
-
-@ascend("sort_stable")
-def _sort_stable(a, *, axis):
-    return _sort(a, axis=axis, descending=False)
-
-
-@ascend("argsort")
-def _argsort(a, *, axis, descending):
-    return _sort(a, axis=axis, descending=bool(descending))[1]
-
-
-@ascend("topk")
-def _topk(a, *, k, axis, largest, in_order):
-    if not shape_of(a):
-        v, at = op(G.TopkExt)(_line(a), k, 0, largest, in_order)
-        return (reshape(v, ()), reshape(at, ())) if k else (v, at)
-    return op(G.TopkExt)(a, k, axis, largest, in_order)
-
-
-@ascend("kthvalue")
-def _kthvalue(a, *, k, axis, keepdim):
-    v, at = op(G.Kthvalue)(_line(a), k, axis, keepdim)
-    return (v, at) if shape_of(a) else (reshape(v, ()), reshape(at, ()))
-
-
-@ascend("median_all")
-def _median_all(a):
-    return op(G.MedianExt)(a)
-
-
-@ascend("median_dim")
-def _median_dim(a, *, axis, keepdim):
-    v, at = op(G.MedianDim)(_line(a), axis, keepdim)
-    return (v, at) if shape_of(a) else (reshape(v, ()), reshape(at, ()))
-
-
-@ascend("repeat_places")
-def _repeat_places(counts, *, np_dtype):
-    """Returns 0, 1, ..., each repeated `counts` times. Two launches; the length of the result
-    depends on the values of `counts`."""
-    n = math.prod(shape_of(counts))
-    every = op(G.Arange)(0, n, 1, ms.int64 if np_dtype == np.int64 else ms.int32)
-    return op(G.RepeatInterleaveTensor)(every, reshape(counts, (-1,)), 0, None)
-
-
-@ascend("unique")
-def _unique(a, *, inverse, counts):
-    v, to, n = op(G.Unique2)(a, True, inverse, counts)
-    return v, to if inverse else None, n if counts else None
-
-
-@ascend("unique_dim")
-def _unique_dim(a, *, axis, inverse, counts):
-    v, to, n = op(G.UniqueDim)(a, True, True, axis)
-    return v, to if inverse else None, n if counts else None
-
-
-@ascend("unique_consecutive")
-def _unique_consecutive(a, *, axis, inverse, counts):
-    if not shape_of(a):
-        one = (1,) if axis is None else ()
-        return reshape(copy(a), one), zeros((1,) if axis is not None else (), ms.int64) if inverse else None, op(G.Ones)((1,), ms.int64) if counts else None
-    v, to, n = op(G.UniqueConsecutive, inverse, counts, axis)(a)
-    return v, to if inverse else None, n if counts else None
-
-
-@ascend("bincount")
-def _bincount(a, weights, *, minlength):
-    return mint.bincount(a, weights, minlength)
+    rows = op(G.NonZero)(a)
+    n = min(size, shape_of(rows)[0])
+    r = op(G.FillScalar)((size, d), fill_value, ms.int64)
+    if n:
+        op(G.InplaceCopy)(strided(r, (n, d), (d, 1)), strided(rows, (n, d), (d, 1)))
+    return r

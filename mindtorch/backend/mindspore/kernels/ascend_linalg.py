@@ -6,9 +6,9 @@ or not definite. aclnn's kernels do not, so the host computes these.
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import FLOATS
-from mindtorch.backend.mindspore.kernels._call import G, broadcast, dtype_of, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, op, shape_of
 from mindtorch.backend.mindspore.kernels._index_utils import dense
-from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, empty, swapped
+from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, empty, swapped
 
 
 def _stacks(a, b):
@@ -47,3 +47,8 @@ def _cholesky_solve(b, f, *, upper):
 def _qr(a, *, mode):
     q, r = G.linalg_qr(dense(a), "complete" if mode == "complete" else "reduced")
     return (empty((0,), dtype_of(a)) if mode == "r" else q), r
+
+
+@ascend("adjoint", only=CUBE)
+def _adjoint(a):
+    return copy(swapped(a))

@@ -1,15 +1,14 @@
-"""Losses on Ascend other than cross entropy and mean squares (`ascend_nn.py`): one aclnn launch
-forward, one for the gradient of the input."""
+"""Losses on Ascend: one aclnn launch forward, one for the gradient of the input, unless noted."""
 import math
 
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, P, cast, dtype_of, mint, ms, number, kept, op, reshape, shape_of
-from mindtorch.backend.mindspore.recorder_api import graph_break
+from mindtorch.backend.mindspore.kernels._call import cast, dtype_of, G, kept, mint, ms, number, op, P, reshape, shape_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels._index_utils import counting, table
-from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, ones
+from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, empty, ones
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
+from mindtorch.backend.mindspore.recorder_api import graph_break
 from mindspore.ops.operations.nn_ops import CTCLossV2, CTCLossV2Grad
 
 CLASSES = CUBE + " int64"
@@ -23,6 +22,57 @@ def _alike(x, target):
 def _share(g, x, reduction):
     """Returns the gradient of each element's loss."""
     return op(G.Muls)(g, 1 / math.prod(shape_of(x))) if reduction == "mean" else g
+
+
+# ------------------------------------------------------------------ cross entropy and mean squares
+@ascend("cross_entropy_loss", only=CLASSES)
+def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
+    """Returns (loss, log probabilities, sum of the weights, None); two launches, four with
+    smoothing."""
+    _plain_classes(target, weight, dtype_of(x), smoothing)
+    logs = op(G.LogSoftmaxExt)(x, 1, None)
+    loss, total = op(G.NLLLoss, reduction, ignore_index)(_smoothed(logs, smoothing), target, ones(shape_of(x)[1], dtype_of(x)) if weight is None else weight)
+    return loss, logs, total, None
+
+
+@ascend("cross_entropy_backward", only=CLASSES)
+def _cross_entropy_backward(g, target, weight, e, s, w, *, ignore_index, smoothing, reduction):
+    _plain_classes(target, weight, dtype_of(e), smoothing)
+    r = op(G.NLLLossGrad, reduction, ignore_index)(e, g, target, ones(shape_of(e)[1], dtype_of(e)) if weight is None else weight, s)
+    return op(G.LogSoftmaxGrad, 1)(e, _smoothed(r, smoothing))
+
+
+def _smoothed(x, smoothing):
+    """Interpolates each row toward its mean.
+
+    The loss of smoothed targets is the plain loss of such log probabilities; ignored samples and
+    means are unaffected. The function is its own transpose, so it also applies to gradients.
+    """
+    return op(G.LerpScalar)(x, op(G.MeanExt)(x, 1, True, None), smoothing) if smoothing else x
+
+
+def _plain_classes(target, weight, dtype, smoothing):
+    if len(shape_of(target)) != 1 or weight is not None and (smoothing or dtype_of(weight) != dtype):
+        raise UnsupportedByKernel
+
+
+def _pair(name, forward, backward):
+    @ascend(name, only=CUBE)
+    def f(x, target, *, reduction, param):
+        if shape_of(x) != shape_of(target) or param is not None and not param > 0:
+            raise UnsupportedByKernel
+        return forward(x, target, reduction, param)
+
+    @ascend(name + "_backward", only=CUBE)
+    def b(g, x, target, *, reduction, param, needs):
+        if shape_of(x) != shape_of(target) or param is not None and not param > 0:
+            raise UnsupportedByKernel
+        r = backward(g, x, target, reduction, param)
+        return r if needs[0] else None, op(G.Neg)(r) if needs[1] else None
+
+
+_pair("mse_loss", lambda x, t, how, _: op(G.MSELossExt)(x, t, how), lambda g, x, t, how, _: op(G.MSELossGradExt)(g, x, t, how))
+_pair("smooth_l1_loss", lambda x, t, how, beta: op(G.SmoothL1Loss, beta, how)(x, t), lambda g, x, t, how, beta: op(G.SmoothL1LossGrad, beta, how)(x, t, g))
 
 
 # ------------------------------------------------------------------ absolute differences
@@ -206,3 +256,22 @@ def _lengths(*several):
 @ascend("ctc_loss_backward", only="float32 int64")
 def _ctc_backward(g, lp, nll, alpha, labels, *, input_lengths, target_lengths, blank, zero_infinity):
     return op(CTCLossV2Grad, blank, "none", zero_infinity)(g, lp, labels, *_lengths(input_lengths, target_lengths), nll, alpha)
+
+
+# ------------------------------------------------------------------ Huber loss
+@ascend("huber_loss", only=CUBE)
+def _huber(x, target, *, reduction, param):
+    """Takes five launches, and one for the reduction."""
+    d = o.abs_(op(G.SubExt)(x, target, 1))
+    m = o.at_most(d, param)
+    v = o.mul(m, o.sub(d, o.mul(m, 0.5)))
+    return v if reduction == "none" else op(G.SumExt)(v) if reduction == "sum" else op(G.MeanExt)(v)
+
+
+@ascend("huber_loss_backward", only=CUBE)
+def _huber_backward(g, x, target, *, reduction, param, needs):
+    r = op(G.ClampScalar)(op(G.SubExt)(x, target, 1), -param, param)
+    if reduction == "mean":
+        g = op(G.Muls)(g, 1 / math.prod(shape_of(r)))
+    r = o.mul(r, g)
+    return r if needs[0] else None, o.neg(r) if needs[1] else None

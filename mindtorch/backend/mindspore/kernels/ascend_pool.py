@@ -1,5 +1,5 @@
-"""Pooling on Ascend other than 2-d pooling (`ascend_nn.py`). 1-d average pooling is computed on
-images of one row; 3-d average pooling has its own kernels.
+"""Pooling on Ascend. 1-d average pooling is computed on images of one row; 2-d and 3-d average
+pooling and plain 2-d max pooling have their own kernels.
 
 There are no aclnn kernels for 1-d and 3-d max pooling, dilated max pooling and adaptive max
 pooling. They gather the elements of every window with an index table and take the maximum of each
@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import G, dtype_of, kept, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import dtype_of, G, kept, ms, op, P, reshape, shape_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels._index_utils import table
-from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, zeros
+from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, empty, zeros
 
 
 def _exceeds(size, kernel, stride, padding, dilation, out):
@@ -181,3 +181,87 @@ def _max_unpool(x, index, *, size):
     planes = math.prod(lead), math.prod(shape_of(x)[-dims:])
     r = zeros((planes[0], math.prod(size)), dtype_of(x))
     return reshape(op(G.Scatter)(r, 1, reshape(index, planes), reshape(x, planes), "none"), (*lead, *size))
+
+
+# ------------------------------------------------------------------ 2-d pooling
+def _images(x):
+    """Returns x as (N, C, H, W); an image without a batch dimension as a view with one."""
+    return x if len(shape_of(x)) == 4 else op(P.Reshape)(x, (1, *shape_of(x)))
+
+
+@ascend("max_pool2d", only=CUBE)
+def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
+    if any(d != 1 for d in dilation):
+        return sliding_max(x, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, places=places)
+    shape = shape_of(x)
+    settings = tuple(kernel), tuple(stride), tuple(padding), (1, 1), _exceeds(shape[-2:], kernel, stride, padding, dilation, out)
+    brain = dtype_of(x) is ms.bfloat16
+    if brain:  # MindSpore does not support bfloat16 here; float32 represents the same values.
+        x = op(P.Cast)(x, ms.float32)
+    y, mask = op(G.MaxPoolWithMask, *settings)(_images(x))
+    if shape_of(y)[2:] != tuple(out):
+        raise UnsupportedByKernel
+    if brain:
+        y = op(P.Cast)(y, ms.bfloat16)
+    if len(shape) == 3:
+        y = y.view(shape[:1] + tuple(out))
+    if not places:
+        return y
+    # The gradient's kernel needs the input in addition to the mask, whose bits have their own
+    # order.
+    mask.pooled = x, settings
+    return y, mask
+
+
+@ascend("max_pool_backward")
+def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
+    if hasattr(arg, "flat_places"):
+        return placed_back(g, arg, size)
+    x, settings = _pooled(arg)
+    brain = dtype_of(g) is ms.bfloat16
+    r = op(G.MaxPoolGradWithMask, *settings)(_images(x), _images(op(P.Cast)(g, ms.float32) if brain else g), arg)
+    r = r if len(shape_of(x)) == 4 else r.view(shape_of(x))
+    return op(P.Cast)(r, ms.bfloat16) if brain else r
+
+
+@ascend("max_pool_index")
+def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
+    if hasattr(arg, "flat_places"):
+        return copy(arg)
+    x, settings = _pooled(arg)
+    index = op(P.Cast)(op(G.MaxPoolWithIndices, *settings)(_images(x))[1], ms.int64)
+    return index if len(shape_of(x)) == 4 else index.view(shape_of(index)[1:])
+
+
+def _pooled(arg):
+    found = getattr(arg, "pooled", None)
+    if found is None:
+        raise UnsupportedByKernel  # indices that the host computed
+    return found
+
+
+@ascend("avg_pool2d", only=CUBE)
+def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
+    shape = shape_of(x)
+    ceil = _exceeds(shape[-2:], kernel, stride, padding, (1, 1), out)
+    y = op(G.AvgPool2D)(_images(x), tuple(kernel), tuple(stride), tuple(padding), ceil, include_pad, override)
+    return y if len(shape) == 4 else y.view(shape_of(y)[1:])
+
+
+@ascend("avg_pool2d_backward", only=CUBE)
+def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, override):
+    lead, out = shape_of(g)[:-2], shape_of(g)[-2:]
+    ceil = _exceeds(size, kernel, stride, padding, (1, 1), out)
+    image = empty((lead if len(lead) == 2 else (1, *lead)) + tuple(size), dtype_of(g))
+    r = op(G.AvgPool2DGrad)(_images(g), image, tuple(kernel), tuple(stride), tuple(padding), ceil, include_pad, override)
+    return r if len(lead) == 2 else r.view(lead + tuple(size))
+
+
+@ascend("adaptive_avg_pool2d", only=CUBE)
+def _adaptive_avg_pool(x, *, out):
+    return op(G.AdaptiveAvgPool2DExt)(x, tuple(out))
+
+
+@ascend("adaptive_avg_pool2d_backward", only=CUBE)
+def _adaptive_avg_pool_backward(g, *, size):
+    return op(G.AdaptiveAvgPool2DGradExt)(g, empty(shape_of(g)[:-2] + tuple(size), dtype_of(g)))

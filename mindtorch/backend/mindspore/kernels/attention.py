@@ -1,5 +1,5 @@
 """Scaled dot product attention on MindSpore's CPU target, as two matrix products, a softmax and a
-mask. The Ascend kernels are in `ascend_nn.py`.
+mask. The Ascend kernels are in `ascend_attention.py`.
 
 The CPU target has no FlashAttention kernel.
 """

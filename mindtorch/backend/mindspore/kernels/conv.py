@@ -1,5 +1,5 @@
 """Convolutions, transposed convolutions, their gradients, unfold and fold, for the CPU target. The
-Ascend kernels are in `ascend_nn.py`.
+Ascend kernels are in `ascend_conv.py`.
 
 MindSpore calls oneDNN, in float32. A 1-d convolution is computed as a 2-d one. float64 runs on the
 host kernels because MindSpore has no such kernel for its CPU target.

@@ -1,5 +1,5 @@
 """Batch, layer, RMS, group and instance norm and their gradients, for the CPU target. The Ascend
-kernels are in `ascend_nn.py`.
+kernels are in `ascend_norm.py`.
 
 Forward kernels accept half precision directly (their primitives are raw). The result has the dtype
 of the input, and the values saved for the gradient are float32. float64 runs on the host kernels

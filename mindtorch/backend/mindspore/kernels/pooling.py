@@ -1,4 +1,4 @@
-"""Pooling and its gradients for the CPU target. The Ascend kernels are in `ascend_nn.py`.
+"""Pooling and its gradients for the CPU target. The Ascend kernels are in `ascend_pool.py`.
 
 Max pooling saves linear indices into the spatial dimensions of the input for the gradient.
 """

@@ -1,5 +1,5 @@
 """Softmax, log_softmax and their gradients, for the CPU target. The Ascend kernels are in
-`ascend_nn.py`."""
+`ascend_activation.py`."""
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
