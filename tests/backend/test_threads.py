@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import mindtorch.torch as mt
-from mindtorch.backend.cpu import heavy as cpu, optimizer as optim_kernels, threads
+from mindtorch.backend.cpu import activation, optimizer as optim_kernels, threads
 from mindtorch.backend.cpu.host import SILENT
 
 
@@ -32,10 +32,10 @@ def test_elementwise(team, n):
             np.testing.assert_array_equal(threads.binary(f, x, y, SILENT), f(x, y))
             np.testing.assert_array_equal(threads.binary(f, x, two, SILENT), f(x, two))
         assert threads.binary(np.less, x, y, SILENT).dtype == bool
-        np.testing.assert_array_equal(cpu.relu(x), np.maximum(x, 0))
-        np.testing.assert_array_equal(cpu.negative_part(x), np.minimum(x, 0))
+        np.testing.assert_array_equal(activation.relu(x), np.maximum(x, 0))
+        np.testing.assert_array_equal(activation.negative_part(x), np.minimum(x, 0))
         clean = np.abs(np.nan_to_num(x))
-        np.testing.assert_array_equal(cpu.where_positive(y, clean), np.where(clean > 0, y, np.float32(0)))
+        np.testing.assert_array_equal(activation.where_positive(y, clean), np.where(clean > 0, y, np.float32(0)))
 
 
 def test_tensor_ops_match_numpy(team):

@@ -11,10 +11,10 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.half import downcast, upcast
-from mindtorch.backend.cpu.heavy import row_dot, row_sum, rows
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.blas import blas_ready, product
 from mindtorch.backend.cpu.random import bernoulli_mask
+from mindtorch.backend.cpu.sum import row_dot, row_sum, rows
 
 _triangles: dict[Any, Any] = {}
 

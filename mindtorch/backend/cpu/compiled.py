@@ -1,7 +1,8 @@
 """Kernels of `ops/compiled.py`: C where the plan selects it, else the eager kernels."""
 import numpy as np
 
-from mindtorch.backend.cpu import conv, heavy, kernel
+from mindtorch.backend.cpu import activation, conv, kernel, matmul
+from mindtorch.backend.cpu.sum import column_sum
 from mindtorch.backend.native import kernels
 
 
@@ -55,19 +56,19 @@ def _linear(x, w, b, *, relu):
     if kernels.product_choice(x2.shape[0], x2.shape[1], w.shape[0], tb=True):
         y = kernels.gemm_nt(x2, w, b, relu)
     else:
-        y = heavy.linear(x2, w, b)
-        y = heavy.relu(y) if relu else y
+        y = matmul.linear(x2, w, b)
+        y = activation.relu(y) if relu else y
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[0],))
 
 
 @kernel("compiled_linear_backward")
 def _linear_backward(g, x, w, y, *, needs):
     if y is not None:
-        g = heavy.where_positive(np.ascontiguousarray(g), y)
+        g = activation.where_positive(np.ascontiguousarray(g), y)
     g2 = g.reshape(-1, g.shape[-1])
     gx = kernels.product(g2, w).reshape(x.shape) if needs[0] else None
     gw = kernels.product(g2, x.reshape(-1, x.shape[-1]), ta=True) if needs[1] else None
-    return gx, gw, heavy.column_sum(g2) if needs[2] else None
+    return gx, gw, column_sum(g2) if needs[2] else None
 
 
 @kernel("compiled_lstm")

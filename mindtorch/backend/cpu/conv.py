@@ -30,9 +30,9 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large, onednn, onednn_parallel, threads
 from mindtorch.backend.cpu._numpy_private import SILENT, add
 from mindtorch.backend.cpu.copies import channels_last, empty_like_one
-from mindtorch.backend.cpu.heavy import F32, F64, channel_sums, column_sum
-from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.host import F32, F64, quiet
 from mindtorch.backend.cpu.blas import product
+from mindtorch.backend.cpu.sum import channel_sums, column_sum
 from mindtorch.backend.sizes import out_size
 
 # elements unfolded at a time per thread: 1 MB (half or twice that is 2 to 10% slower)

@@ -4,8 +4,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.activation import relu
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.heavy import relu
 from mindtorch.backend.cpu.pointwise import binary, fill_where, unary
 from mindtorch.backend.cpu.blas import product
 from mindtorch.backend.cpu.sum import sums

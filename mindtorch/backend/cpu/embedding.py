@@ -2,7 +2,6 @@
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
-from mindtorch.backend.cpu.heavy import embedding_grad
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.reduction import vector_norm
 
@@ -32,6 +31,32 @@ def _lookup(w, index, *, padding, by_freq):
         return w.take(index, axis=0)
     except IndexError:
         raise _out_of_range() from None
+
+
+@quiet
+def embedding_grad(g, index, count):
+    """Adds the rows of g (K, D) into zeros (count, D) at `index`.
+
+    256 rows of 128 into 1000 rows: add.at over single elements 44, over rows 168, scipy.sparse
+    product 40, a loop 121, sort and reduceat 106, one-hot product 383. MindSpore's
+    UnsortedSegmentSum takes 23, but its threads then spin for 6 ms and compete with OpenBLAS's: the
+    next matrix products take twice as long.
+    """
+    d = g.shape[1]
+    if g.size:
+        out = np.zeros((count, d), g.dtype)
+        if large.along().rows(2, out, index, 0, g):
+            return out
+    if d >= 384:
+        # Row by row, 1024 rows of 1024 take 600 us; element by element 2500 us.
+        out, add = np.zeros((count, d), g.dtype), np.add
+        for i, row in zip(index.tolist(), g):
+            line = out[i]
+            add(line, row, line)
+        return out
+    out = np.zeros(count * d, g.dtype)
+    np.add.at(out, (index[:, None] * d + np.arange(d)).reshape(-1), g.reshape(-1))
+    return out.reshape(count, d)
 
 
 @kernel("embedding_dense_backward")

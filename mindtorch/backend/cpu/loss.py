@@ -3,11 +3,13 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import heavy as cpu, kernel, large, threads
+from mindtorch.backend.cpu import kernel, large, threads
+from mindtorch.backend.cpu.activation import sigmoid
 from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import Loop, bound, write
-from mindtorch.backend.cpu.sum import whole
+from mindtorch.backend.cpu.softmax import shifted
+from mindtorch.backend.cpu.sum import row_sum, whole
 
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
@@ -170,12 +172,12 @@ def _cross_entropy(x, target, weight, ignore_index, smoothing, reduction):
         e, s, v = np.empty(x.shape, x.dtype), np.empty(n, x.dtype), np.empty(n, x.dtype)
 
         def part(i, j):
-            y, e[i:j], here = cpu._shifted(x[i:j], 1e-5)
+            y, e[i:j], here = shifted(x[i:j], 1e-5)
             s[i:j] = here
             np.subtract(np.log(here), y[np.arange(j - i), t[i:j]], out=v[i:j])
         large.each_rows(n, x.shape[1], part)
     else:
-        y, e, s = cpu._shifted(x, 1e-5)
+        y, e, s = shifted(x, 1e-5)
         logs = np.log(s)
         v = logs - y[np.arange(n), t]
     if w is not None:
@@ -185,7 +187,7 @@ def _cross_entropy(x, target, weight, ignore_index, smoothing, reduction):
     if smoothing:
         # The smoothing term is a sum over all classes: w_c (log s - y_c).
         if weight is None:
-            m = logs * x.dtype.type(x.shape[1]) - cpu.row_sum(y)
+            m = logs * x.dtype.type(x.shape[1]) - row_sum(y)
             if w is not None:
                 m *= w
         else:
@@ -514,7 +516,7 @@ def bce_logits(x, t, _):
 
 @_in_one_pass("bce_logits_elementwise_backward")
 def bce_logits_elementwise_backward(x, t, _):
-    r = cpu.sigmoid(x)
+    r = sigmoid(x)
     r -= t
     return r
 
@@ -562,7 +564,7 @@ def value_in_pieces(value, x, t, param, reduction):
 
     def part_sum(k):
         v = value(a[k * n:(k + 1) * n], b[k * n:(k + 1) * n], param)
-        sums[k] = np.add.reduce(cpu.row_sum(v.reshape(4, -1)) if v.size == n else v)
+        sums[k] = np.add.reduce(row_sum(v.reshape(4, -1)) if v.size == n else v)
     large.each(count, part_sum, x.size)
     s = sums.sum()
     return np.asarray(s / x.size if reduction == "mean" else s, x.dtype)

@@ -1,22 +1,54 @@
-"""Product kernels for vectors, sums and contractions. Large matrix products are in `heavy.py` and
-`product.py`."""
+"""Kernels of matrix products, products of vectors, and contractions. `blas.py` selects the
+library."""
 import functools
 import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import heavy, kernel, threads
+from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import LOOPS
-from mindtorch.backend.cpu.blas import by_vector, product
+from mindtorch.backend.cpu.blas import by_vector, product, product_plus
+from mindtorch.backend.cpu.sum import column_sum, rows
 
 _MANY = 1 << 13  # elements of an outer product from which C is faster
 
-kernel("mm bmm", heavy.matmul)
-kernel("linear", heavy.linear)
-kernel("matmul_rows", heavy.matmul_rows)
-kernel("fold", heavy.fold)
-kernel("column_sum", heavy.column_sum)
+
+# ------------------------------------------------------------------ matrices
+@kernel("mm bmm")
+def matmul(a, b, *, ta, tb):
+    """Returns the matrix product over the last two dims.
+
+    Operands are transposed first if `ta`/`tb`; leading dims broadcast.
+    """
+    if ta:
+        a = a.swapaxes(-1, -2)
+    if tb:
+        b = b.swapaxes(-1, -2)
+    return product(a, b)
+
+
+@kernel("linear")
+def linear(x, w, b):
+    """Computes x @ w.T + b over the last dim of x."""
+    y = product(rows(x), w.T) if b is None else product_plus(rows(x), w.T, b)
+    return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[0],))
+
+
+@kernel("matmul_rows")
+def matmul_rows(x, w):
+    """Computes x @ w over the last dim of x."""
+    y = product(rows(x), w)
+    return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[1],))
+
+
+@kernel("fold")
+def fold(a, b):
+    """Sums outer products over all leading dims: (..., M), (..., N) -> (M, N)."""
+    return product(rows(a).T, rows(b))
+
+
+kernel("column_sum", column_sum)
 
 
 @kernel("spread_rows")

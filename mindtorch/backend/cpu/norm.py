@@ -6,9 +6,8 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large, onednn_eltwise, threads
 from mindtorch.backend.cpu.copies import channels_last
 from mindtorch.backend.cpu.half import downcast, upcast
-from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum, ones, row_dot, row_sum
-from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.sum import sums
+from mindtorch.backend.cpu.host import F32, ones, quiet
+from mindtorch.backend.cpu.sum import channel_sums, column_sum, row_dot, row_sum, sums
 
 # elements up to which the normalized input is saved for the backward pass instead of recomputed
 _KEEP = 1 << 20

@@ -19,9 +19,9 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import downcast, upcast
-from mindtorch.backend.cpu.heavy import column_sum
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.blas import product
+from mindtorch.backend.cpu.sum import column_sum
 
 
 def _steps(sizes, reverse):

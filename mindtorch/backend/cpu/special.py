@@ -3,15 +3,64 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.half import downcast, upcast
-from mindtorch.backend.cpu.heavy import erf
+from mindtorch.backend.cpu.host import F32, quiet, vector
 from mindtorch.backend.cpu.pointwise import elementwise, erfinv, looped, scipy_special, select
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
-# ------------------------------------------------------------------ error function, gamma, Bessel
+# ------------------------------------------------------------------ error function
+#
+# erf(x) = tanh(x p(x^2)), with p fitted to an error of 1.7e-7 (relative 2.5e-7) over all float32
+# values. 131072 elements take 130; scipy.special.erf 1470, MindSpore's Erf 606, PyTorch 67.
+_ERF = [1.1283792741847753, 0.10276905650201111, -0.0001918316368721847, -0.0006197845373959508, 8.763742678908294e-05,
+        -5.66850547918735e-06, 1.4185437486975784e-07]
+_ERF32 = [np.float32(c) for c in _ERF]
+_CDF32 = [np.float32(c / 2 ** k / math.sqrt(2)) for k, c in enumerate(_ERF)]
+
+
+def _tanh_odd(x, coef):
+    t = x * x
+    q = t * coef[6]
+    for c in coef[5:0:-1]:
+        q += c
+        q *= t
+    q += coef[0]
+    q *= x
+    return np.tanh(q, out=q)
+
+
+@quiet
+@large.elementwise
+@vector
+def erf(x):
+    """Computes the error function to the last digits of the dtype (float32 or float64)."""
+    if x.dtype == F32:
+        return _tanh_odd(x, _ERF32)
+    from scipy.special import erf as exact
+    return exact(x)
+
+
+@quiet
+@vector
+def normal_cdf(x):
+    """Returns the probability that a standard normal sample is below x."""
+    if x.dtype == F32:
+        r = _tanh_odd(x, _CDF32)
+        r += np.float32(1)
+        r *= np.float32(0.5)
+        return r
+    from scipy.special import ndtr
+    return ndtr(x)
+
+
+kernel("erf", looped("erf")(erf))
+kernel("erfinv", erfinv)
+
+
+# ------------------------------------------------------------------ gamma, Bessel
 def _scipy(name):
     """Returns the kernel of a ufunc of scipy.special."""
     @elementwise
@@ -20,8 +69,6 @@ def _scipy(name):
     return run
 
 
-kernel("erf", looped("erf")(erf))
-kernel("erfinv", erfinv)
 for _name, _ufunc in (("erfc", "erfc"), ("i0", "i0"), ("i1", "i1"), ("i0e", "i0e"), ("i1e", "i1e"), ("erfcx", "erfcx"), ("ndtr", "ndtr"),
                       ("ndtri", "ndtri"), ("log_ndtr", "log_ndtr"), ("bessel_j0", "j0"), ("bessel_j1", "j1"), ("bessel_y0", "y0"), ("bessel_y1", "y1"),
                       ("modified_bessel_i0", "i0"), ("modified_bessel_i1", "i1"), ("modified_bessel_k0", "k0"), ("modified_bessel_k1", "k1"),

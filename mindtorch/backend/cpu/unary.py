@@ -9,8 +9,7 @@ from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.cpu._numpy_private import SILENT, silent
 from mindtorch.backend.cpu.half import alone, downcast, upcast
-from mindtorch.backend.cpu.heavy import one
-from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.host import one, quiet
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, FUNCTIONS, HALF, by_bits, elementwise, function, halved, looped, plain, unary
 

@@ -189,7 +189,7 @@ ALWAYS f32 tanh_f32(f32 x) {
     const f32 e = expm1_f32(-2 * fabsf(x));
     return copysignf(-e / (e + 2), x);
 }
-/* tanh(x p(x^2)) with p as in backend/cpu/heavy.py */
+/* tanh(x p(x^2)) with p as in backend/cpu/special.py */
 ALWAYS f32 error_f32(f32 x) {
     const f32 t = x * x;
     f32 p = fmaf(t, 1.4185437486975784e-07f, -5.66850547918735e-06f);

@@ -19,7 +19,7 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend.cpu import heavy as cpu, conv as cpu_conv, threads
+from mindtorch.backend.cpu import blas, conv as cpu_conv, threads
 from mindtorch.backend.native import build as native_build, pool
 from mindtorch.backend.cpu.host import address as at
 
@@ -237,7 +237,7 @@ _TIMED = 2048
 
 
 def product_choice(m, k, n, ta=False, tb=False):
-    """True if C is faster than eager mode's product (oneDNN or BLAS, cpu.product) for (m, k) @ (k,
+    """True if C is faster than eager mode's product (oneDNN or BLAS, blas.product) for (m, k) @ (k,
     n), one of them stored transposed.
 
     OpenBLAS uses AVX2 on processors that it does not recognize. Compared with it, in us on one
@@ -255,7 +255,7 @@ def _timed_choice(m, k, n, ta, tb):
     a, b = rs.rand(*((k, m) if ta else (m, k))).astype(_F32), rs.rand(*((n, k) if tb else (k, n))).astype(_F32)
     f = gemm_nt if tb else gemm_tn if ta else gemm_nn
     return native_build.choices.ask(f"product {m} {k} {n} {ta} {tb} {threads.count()}", lambda: f(a, b),
-                                    lambda: cpu.product(a.T if ta else a, b.T if tb else b), by=0.9)
+                                    lambda: blas.product(a.T if ta else a, b.T if tb else b), by=0.9)
 
 
 def conv_choice(x, w, stride, padding, dilation, out):
@@ -278,7 +278,7 @@ def product(a, b, ta=False, tb=False):
     m, k = a.shape[::-1] if ta else a.shape
     if product_choice(m, k, b.shape[0] if tb else b.shape[1], ta, tb):
         return gemm_nt(a, b) if tb else gemm_tn(a, b) if ta else gemm_nn(a, b)
-    return cpu.product(a.T if ta else a, b.T if tb else b)
+    return blas.product(a.T if ta else a, b.T if tb else b)
 
 
 #: Below these sizes there is little to gain, and results stay bitwise identical to eager mode:

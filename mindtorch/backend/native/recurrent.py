@@ -16,9 +16,9 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend.cpu.heavy import column_sum
 from mindtorch.backend.cpu.host import address as at
 from mindtorch.backend.cpu.blas import product
+from mindtorch.backend.cpu.sum import column_sum
 from mindtorch.backend.native import build, pool
 
 _F32 = np.dtype(np.float32)
