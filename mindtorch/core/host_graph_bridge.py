@@ -126,10 +126,10 @@ class AliasTable:
                 a = t._array
                 if self.kept[i]:
                     if arrays[i] is not a:
-                        arrays[i], handles[i] = a, device.to_graph(a)
+                        arrays[i], handles[i] = a, device.over(a)
                     h = handles[i]
                 else:
-                    h = device.to_graph(a)
+                    h = device.over(a)
                 s = on_device(SHADOW, h, device.meta_array(h))
                 s._version_counter = version_counter(t)
                 outs.append(s)
