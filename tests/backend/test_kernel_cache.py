@@ -197,6 +197,23 @@ def test_relative_cache_folder_is_resolved(source, tmp_path, monkeypatch):
     assert path.parent == tmp_path / "beside"
 
 
+def test_library_depends_on_its_headers(source, tmp_path):
+    """Checks that a change of a header, also of one that another header includes, gives another
+    library."""
+    source.write_text('#include "outer.h"\nint answer(void) { return ANSWER; }\n')
+    (tmp_path / "outer.h").write_text('#include <stddef.h>\n#  include "inner.h"\n')
+    (tmp_path / "inner.h").write_text("#define ANSWER 42\n")
+    first = native_build.build(source)
+    (tmp_path / "unused.h").write_text("#define ANSWER 7\n")
+    assert native_build.build(source) == first
+    (tmp_path / "inner.h").write_text("#define ANSWER 43\n")
+    second = native_build.build(source)
+    assert second != first and ctypes.CDLL(str(second)).answer() == 43
+    (tmp_path / "inner.h").unlink()
+    with pytest.raises(RuntimeError, match="inner.h"):
+        native_build.build(source)
+
+
 def test_full_disk_leaves_no_partial_file(source, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""Elementwise ops as one C loop (backend/native/_loops.c), against real PyTorch and against their
+"""Elementwise ops as one C loop (csrc/elementwise.c), against real PyTorch and against their
 NumPy fallbacks."""
 import numpy as np
 import pytest

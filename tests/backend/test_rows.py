@@ -215,7 +215,7 @@ def test_direct_c_calls_check_their_arguments(side):
 def test_c_functions_are_called_directly(side):
     """Checks that every C function is called directly, except the ones listed here.
 
-    Their argument signatures all have an entry in _direct.c.
+    Their argument signatures all have an entry in fastcall.c.
     """
     if not isinstance(getattr(rows._lib(), "mt_soft", None), type(len)):
         pytest.skip("C is called by ctypes here")

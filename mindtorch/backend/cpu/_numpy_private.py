@@ -125,7 +125,7 @@ for _name, _value, _takes in (("__bases__", (MemoryError, OutOfMemoryError), Non
 
 @functools.cache
 def reads_arrays():
-    """True if NumPy arrays have the memory layout that `_pool.c` assumes.
+    """True if NumPy arrays have the memory layout that `thread_pool.c` assumes.
 
     This is the case for NumPy 1 and 2, except for debug builds.
     """
@@ -160,11 +160,11 @@ def _described(a):
     return ctypes.byref(d)
 
 
-#: Converts an array to the argument that the C code of `native/_loops.c` and `native/_rows.c`
+#: Converts an array to the argument that the C code of `csrc/elementwise.c` and `csrc/reduce.c`
 #: expects.
 header = id if reads_arrays() else _described
 
-declare("numpy:ndarray", RELIES, "the C code reads array objects directly, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
+declare("numpy:ndarray", RELIES, "the C code reads array objects directly, without a call into NumPy (thread_pool.c)", ("numpy", "1.26", "2"),
         ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not available: NumPy's own loops are used")
 
 
@@ -178,12 +178,12 @@ class _Ufunc(ctypes.Structure):
 
 
 class _InnerLoop(ctypes.Structure):
-    """An inner loop, in the layout of `_pool.c`."""
+    """An inner loop, in the layout of `thread_pool.c`."""
     _fields_ = [("function", ctypes.c_void_p), ("data", ctypes.c_void_p), ("operands", ctypes.c_long), ("sizes", ctypes.c_long * 3)]
 
 
 class InnerLoop(int):
-    """Address of the `_InnerLoop` that `_pool.c` needs to run a ufunc's loop; owns it."""
+    """Address of the `_InnerLoop` that `thread_pool.c` needs to run a ufunc's loop; owns it."""
 
     memory: _InnerLoop
     result: Any
@@ -226,7 +226,7 @@ def inner_loop(ufunc, dtype):
     return None
 
 
-declare("numpy:ufunc", RELIES, "the thread pool runs the inner loops of ufuncs (_pool.c)", ("numpy", "1.26", "2"),
+declare("numpy:ufunc", RELIES, "the thread pool runs the inner loops of ufuncs (thread_pool.c)", ("numpy", "1.26", "2"),
         ("tests/backend/test_shared_passes.py", "tests/backend/test_patches.py"),
         check=lambda: None if finds_loops() else "not available: NumPy's ufuncs run on one thread")
 
@@ -256,7 +256,7 @@ def _twister_is_known():
     return bool((found[:624] == state["key"]).all() and found[624] == state["pos"])
 
 
-declare("numpy.random:MT19937.ctypes", RELIES, "the C code generates random numbers from the MT19937 state in place (_draws.c)", ("numpy", "1.26", "2"),
+declare("numpy.random:MT19937.ctypes", RELIES, "the C code generates random numbers from the MT19937 state in place (random.c)", ("numpy", "1.26", "2"),
         ("tests/ops/test_ops_random.py", "tests/backend/test_draws.py", "tests/backend/test_patches.py"),
         check=lambda: None if _twister_is_known() else "not used: NumPy generates the random numbers")
 

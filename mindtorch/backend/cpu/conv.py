@@ -481,7 +481,7 @@ def _tried(count, work, part, team):
 
 # ------------------------------------------------------------------ small convolutions in C
 #
-# Sizes up to which the C kernels (`native/_pools_conv.h`) are tried first: multiplications
+# Sizes up to which the C kernels (`csrc/pooling_conv.h`) are tried first: multiplications
 # (`_SMALL`), multiplications where nothing is unfolded (`_PLAIN`), elements of an unfolded image
 # (`_ROOM`). CPU time relative to oneDNN (float64: relative to NumPy), without AVX-512, as medians
 # over random shapes with 1 to 64 channels and kernels of 1 to 5, for forward, input gradient,

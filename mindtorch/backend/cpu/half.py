@@ -54,7 +54,7 @@ def downcast(a: Array, dtype: NpDtype) -> Array:
     return a.astype(dtype) if r is None else r
 
 
-#: Dtypes that C casts to one another like NumPy, in the order of `_pool.c`.
+#: Dtypes that C casts to one another like NumPy, in the order of `thread_pool.c`.
 _PLAIN = {np.dtype(t): i for i, t in enumerate((np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64, np.float32, np.float64))}
 _I64 = _PLAIN[np.dtype(np.int64)]
 _SHARED = 1 << 16  # elements from which threads share a cast

@@ -7,7 +7,7 @@ layer norm 1000 / 210 / 250, its gradient 2700 / 450 / 500. The forward log_soft
 NumPy: oneDNN's error there reaches 4e-6.
 
 These kernels are used only with AVX-512. With AVX2 the C loops of this package
-(native/_loops_table.h) take the same time or less, a third for tanh gelu. PyTorch's exact gelu is
+(csrc/elementwise_table.h) take the same time or less, a third for tanh gelu. PyTorch's exact gelu is
 oneDNN's as well, so that result is bit-equal; the tanh form is not.
 
 A primitive is created for a fixed piece size (0.3 ms, once per thread). The last piece of an array

@@ -25,8 +25,8 @@ from mindtorch.backend.interface import Array, Kernel, Number, Sizes, NpDtype
 _F32 = np.dtype(np.float32)
 
 # ------------------------------------------------------------------ loops in C
-_SHARES = 1 << 15  # minimum elements for sharing a loop between threads (native/_loops.c)
-#: kernel -> (name of its entry in native/_loops_table.h or _fused.h, function from the kernel's
+_SHARES = 1 << 15  # minimum elements for sharing a loop between threads (csrc/elementwise.c)
+#: kernel -> (name of its entry in csrc/elementwise_table.h or fused.h, function from the kernel's
 #: constants to the entry's scalars): the kernel's expression within a loop that fuses several ops
 EXPRESSIONS: dict[Kernel, tuple[str, Callable[..., tuple[float, float, float] | None]]] = {}
 #: kernel -> function that computes it for half-precision operands, or returns None
@@ -110,7 +110,7 @@ class Loop:
 
 
 _empty, _NONE = np.empty, header(None)
-_SUMMED = 4096  # elements per partial sum (native/_loops.c)
+_SUMMED = 4096  # elements per partial sum (csrc/elementwise.c)
 
 
 def before(in_c: Callable[..., Array | None], least: int = 0) -> Callable[[Kernel], Kernel]:

@@ -82,7 +82,7 @@ def _axes(rois, kind, scale, size, samples):
         extent = np.maximum(extent, t.type(1))
     both = []
     for place, bins in ((1, size[0]), (0, size[1])):
-        # same layout as in _regions_typed.h
+        # same layout as in roi_typed.h
         axis = np.zeros(len(rois), [("start", t), ("bin", t), ("samples", np.int32), ("unused", np.int32)])
         axis["start"], axis["bin"] = box[:, place], extent[:, place] / t.type(bins)
         if kind == "ps_pool":
@@ -94,7 +94,7 @@ def _axes(rois, kind, scale, size, samples):
 
 
 def _weights(axis, bins, size):
-    """Returns the weights [K, bins, size] of each bin on the pixels of an axis (_regions_typed.h:
+    """Returns the weights [K, bins, size] of each bin on the pixels of an axis (roi_typed.h:
     weigh)."""
     t = axis["start"].dtype
     r = np.zeros((len(axis), bins, size), t)

@@ -1,4 +1,4 @@
-"""Fuses consecutive elementwise events into one C loop (native/_fused.h), generated and compiled
+"""Fuses consecutive elementwise events into one C loop (csrc/fused.h), generated and compiled
 for a program: intermediate values are never stored.
 
 A loop contains float32 events over one shape. Its operands have that shape, are rows or columns of
@@ -27,7 +27,7 @@ _F32 = np.dtype(np.float32)
 _LEAST, _WAIT = 4096, 12
 #: maximum number of events in one loop (more exceed the registers)
 _MOST = 32
-_PIECE = 4096           # (native/_fused.h)
+_PIECE = 4096           # (csrc/fused.h)
 
 
 def _inner(v: Value, shape: tuple[int, ...]) -> tuple[str, int | None] | None:
@@ -257,7 +257,7 @@ class Fusion:
         try:
             # (GCC could hoist parts of functions out of a loop, such as those of a log of an exp;
             # it then no longer vectorizes the loop.)
-            lib = build.generated("\n".join(['#pragma GCC optimize ("no-tree-pre")', '#include "_fused.h"',
+            lib = build.generated("\n".join(['#pragma GCC optimize ("no-tree-pre")', '#include "fused.h"',
                                              *[body.replace("NAMED", name) for body, name in self.bodies.items()]]), build.POOL_FLAGS)
         except RuntimeError as e:
             build.log.warning("loops of compiled calls are not fused: %s", e)

@@ -15,6 +15,7 @@ import logging
 import os
 import pathlib
 import platform
+import re
 import shlex
 import shutil
 import signal
@@ -37,6 +38,9 @@ log = logging.getLogger("torch._inductor")
 # gathered 65536 floats in 25 or 41 us.)
 FLAGS = ("-O3", "-march=native", "-fno-if-conversion", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd", "-fPIC", "-shared",
          "-std=gnu11", "-Wno-unknown-pragmas", "-falign-functions=64")
+
+
+CSRC = pathlib.Path(__file__).parents[2] / "csrc"  # mindtorch/csrc, the C sources
 
 
 def compiler():
@@ -88,26 +92,36 @@ def build(source, extra=()):
     """Returns the path of the shared library of a C source file; compiles it unless the cache has a
     valid one. RuntimeError on failure."""
     source = pathlib.Path(source)
-    return _built(source.read_bytes(), (*source.parent.glob(f"{source.stem}_*.h"), *source.parent.glob("_common*.h")), extra,
-                  lambda folder: str(source))
+    return _built(source.read_bytes(), source.parent, extra, lambda folder: str(source))
 
 
 def generated(text, extra=()):
-    """Compiles and loads generated C source, which may include the headers in this directory;
+    """Compiles and loads generated C source, which may include the headers in `mindtorch/csrc`;
     RuntimeError like `load`."""
     def written(folder):
         path = pathlib.Path(folder) / "generated.c"
         path.write_text(text, "utf-8")
         return str(path)
-    folder = pathlib.Path(__file__).parent
-    return _loaded(_built(text.encode(), folder.glob("_*.h"), (*extra, f"-I{folder}"), written))
+    return _loaded(_built(text.encode(), CSRC, (*extra, f"-I{CSRC}"), written))
 
 
-def _built(text, headers, extra, source_in):
+def _headers(text, folder):
+    """Returns the paths of the headers in a directory that a C source text includes, directly or
+    through other headers."""
+    found, texts = set(), [text]
+    while texts:
+        named = {folder / os.fsdecode(name) for name in re.findall(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', texts.pop(), re.M)}
+        new = {path for path in named - found if path.is_file()}  # the compiler reports a missing one
+        found |= new
+        texts += [path.read_bytes() for path in new]
+    return found
+
+
+def _built(text, folder, extra, source_in):
     cc = compiler()
     if cc is None:
         raise RuntimeError("no C compiler was found (CC, cc, gcc, clang)")
-    text = b"\0".join((text, *[p.read_bytes() for p in sorted(headers)]))
+    text = b"\0".join((text, *[p.read_bytes() for p in sorted(_headers(text, folder))]))
     key = hashlib.sha256(b"\0".join([_MARK, text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
     named = cache_folder()
     try:
@@ -307,17 +321,17 @@ class Choices:
 
 
 choices = Choices()
-SOURCE = pathlib.Path(__file__).with_name("_kernels.c")
-POOL = pathlib.Path(__file__).with_name("_pool.c")
-REGIONS = pathlib.Path(__file__).with_name("_regions.c")
-ALONG = pathlib.Path(__file__).with_name("_along.c")
-ROWS = pathlib.Path(__file__).with_name("_rows.c")
-MOVES = pathlib.Path(__file__).with_name("_moves.c")
-LOOPS = pathlib.Path(__file__).with_name("_loops.c")
-DRAWS = pathlib.Path(__file__).with_name("_draws.c")
-POOLS = pathlib.Path(__file__).with_name("_pools.c")
-DIRECT = pathlib.Path(__file__).with_name("_direct.c")
-RECURRENT = pathlib.Path(__file__).with_name("_recurrent.c")
+SOURCE = CSRC / "conv_norm_lstm.c"
+POOL = CSRC / "thread_pool.c"
+REGIONS = CSRC / "roi.c"
+ALONG = CSRC / "scan_gather.c"
+ROWS = CSRC / "reduce.c"
+MOVES = CSRC / "copy_pad_grid.c"
+LOOPS = CSRC / "elementwise.c"
+DRAWS = CSRC / "random.c"
+POOLS = CSRC / "pooling.c"
+DIRECT = CSRC / "fastcall.c"
+RECURRENT = CSRC / "rnn.c"
 POOL_FLAGS = ("-ffp-contract=off",)
 
 

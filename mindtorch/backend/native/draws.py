@@ -1,4 +1,4 @@
-"""NumPy interface of _draws.c: random numbers directly from a generator's Mersenne twister. Without
+"""NumPy interface of random.c: random numbers directly from a generator's Mersenne twister. Without
 a compiler every function returns None, and the caller (cpu/rng.py, _twister.py) uses NumPy, which
 draws the same numbers.
 

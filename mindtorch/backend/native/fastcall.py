@@ -34,7 +34,7 @@ class _Method(ctypes.Structure):
 
 
 class _Target(ctypes.Structure):
-    """The struct of the same purpose in _direct.c."""
+    """The struct of the same purpose in fastcall.c."""
     _fields_ = [("fn", ctypes.c_void_p), ("which", ctypes.c_int), ("count", ctypes.c_int), ("kinds", ctypes.c_char_p)]
 
 
@@ -43,7 +43,7 @@ def _address(function):
 
 
 def ready(found):
-    """Passes the addresses of the interpreter's functions to _direct.c's library and returns it;
+    """Passes the addresses of the interpreter's functions to fastcall.c's library and returns it;
     None if it cannot be used."""
     # (array arguments of our C functions are not ints then)
     if found is None or not reads_arrays():

@@ -1,4 +1,4 @@
-"""NumPy interface of the C kernels (see _kernels.c, build.py).
+"""NumPy interface of the C kernels (see conv_norm_lstm.c, build.py).
 
 Convolution kernels are selected by shape, by measurements on the current machine (`conv_choice`).
 CPU time in us on one core of an AVX-512 machine, forward / input gradient / weight gradient; in

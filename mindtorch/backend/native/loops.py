@@ -1,4 +1,4 @@
-"""NumPy interface of _loops.c: elementwise ops in one pass. Without a compiler nothing here is
+"""NumPy interface of elementwise.c: elementwise ops in one pass. Without a compiler nothing here is
 available, and cpu/pointwise.py uses NumPy."""
 import ctypes
 import functools

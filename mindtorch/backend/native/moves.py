@@ -1,4 +1,4 @@
-"""NumPy interface of _moves.c: grid sampling, embedding bags, transposed and padded copies,
+"""NumPy interface of copy_pad_grid.c: grid sampling, embedding bags, transposed and padded copies,
 triangles.
 
 Without a compiler every function returns None (or False), as it does for a dtype without a kernel,

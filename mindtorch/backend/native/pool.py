@@ -1,4 +1,4 @@
-"""One thread pool for all kernels of a process, if there is a C compiler (_pool.c, build.py).
+"""One thread pool for all kernels of a process, if there is a C compiler (thread_pool.c, build.py).
 
 Python's threads (threads.py) need the interpreter lock between any two calls. OpenBLAS and
 MindSpore have their own threads, which keep spinning for 6 to 25 ms after each job. On two cores a
@@ -71,7 +71,7 @@ def ready_for(size):
 
 
 #: number of elements from which on kernels of the other libraries share an array (MANY in
-#: _common.h)
+#: common.h)
 SHARED = 1 << 16
 
 

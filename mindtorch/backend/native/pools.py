@@ -1,4 +1,4 @@
-"""NumPy interface of _pools.c: unfold and fold, convolutions of small images, and pooling over one
+"""NumPy interface of pooling.c: unfold and fold, convolutions of small images, and pooling over one
 to three axes with gradients, for float32 and float64. Without a compiler every function returns
 None, as it does for other dtypes, and cpu/pooling.py and conv.py use NumPy.
 
@@ -33,7 +33,7 @@ def _lib():
 
 @functools.lru_cache(1024)
 def _windows(size, kernel, stride, padding, dilation, out, include=False, divisor=0, what=0, wide=0, narrow=False):
-    """Returns the window parameters in the layout of _pools.c. what, wide, narrow: mt_pool's
+    """Returns the window parameters in the layout of pooling.c. what, wide, narrow: mt_pool's
     operation and array types. (They are included here because every argument of a call costs 0.1
     us.)"""
     axes = [*[(1, 1, 1, 0, 1, 1)] * (3 - len(out)), *zip(size, kernel, stride, padding, dilation or (1,) * len(out), out, strict=True)]

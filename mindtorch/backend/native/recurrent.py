@@ -1,4 +1,4 @@
-"""NumPy interface of _recurrent.c: float32 LSTM, GRU and plain RNN over whole sequences. Not
+"""NumPy interface of rnn.c: float32 LSTM, GRU and plain RNN over whole sequences. Not
 available without a compiler (see `takes`).
 
 CPU time on one core in ms (AVX-512, 256 bits per cycle), forward and backward of a layer over steps

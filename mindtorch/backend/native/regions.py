@@ -1,4 +1,4 @@
-"""NumPy interface of _regions.c: RoI bins, boxes, shifted taps of deformable convolutions. Not
+"""NumPy interface of roi.c: RoI bins, boxes, shifted taps of deformable convolutions. Not
 available without a compiler (`ready` returns False).
 
 CPU time on one core in ms, C / NumPy: roi_align of 1000 regions to 7x7 in (2, 256, 64, 64) 32 /

@@ -1,4 +1,4 @@
-"""NumPy interface of _rows.c: reductions over adjacent axes of C-contiguous arrays. Without a
+"""NumPy interface of reduce.c: reductions over adjacent axes of C-contiguous arrays. Without a
 compiler every function returns None, as it does for arrays without a kernel, and the caller uses
 NumPy. C reads the arrays' headers directly (passing an address and a shape as arguments would take
 1 us).
@@ -18,7 +18,7 @@ _SINGLE = {"mt_attend": [_I] + [_P] * 6 + [_D],
            "mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5,
            "mt_norm": [_P] * 6 + [_D], "mt_norm_back": [_P] * 8, "mt_channels": [_P] * 6, "mt_scaled": [_P] * 6 + [_D],
            "mt_groups": [_P] * 7 + [_I, _D], "mt_groups_back": [_P] * 8 + [_I]}
-#: kinds of reductions (as in _rows.c)
+#: kinds of reductions (as in reduce.c)
 SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 
 
@@ -72,7 +72,7 @@ def reduce(a, axes, keepdim, what, over=1.0):
 _moments: dict[object, object] | None = None
 
 
-#: kinds of moments (as in _rows.c)
+#: kinds of moments (as in reduce.c)
 VARIANCE, DEVIATION, MEAN = range(3)
 
 
@@ -140,7 +140,7 @@ def _by_memory(a, axes, keepdim, what, over):
 
 # ------------------------------------------------------------------ softmax
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
-#: number of elements from which on threads share an array (_common.h); row length up to which fewer
+#: number of elements from which on threads share an array (common.h); row length up to which fewer
 #: than four rows are processed one by one
 _MANY, _NARROW = 1 << 16, 512
 SOFT, LOG_SOFT, SOFT_BACK, LOG_SOFT_BACK, LOG_SUM = range(5)

@@ -1,4 +1,4 @@
-"""NumPy interface of _along.c: scans, gather, scatter and sorting. Without a compiler every
+"""NumPy interface of scan_gather.c: scans, gather, scatter and sorting. Without a compiler every
 function returns None, as it does for a dtype without a kernel, and the caller uses NumPy. Gather
 and scatter, scans and order statistics are used at any size (2 us); for the rest cpu/large.py
 decides the minimum size.
@@ -174,7 +174,7 @@ def multiply_add(x, y, z):
 #
 # Row lengths: from `_DIGITS` on, a radix sort is faster than a comparison sort. `_WORDS` is the
 # limit for float32, for which NumPy's vectorized sort of key and index in one word is faster at any
-# length. Up to `_FEW` (as in _along.c), an insertion sort is used (16 rows of 16: 3 us vs NumPy 8
+# length. Up to `_FEW` (as in scan_gather.c), an insertion sort is used (16 rows of 16: 3 us vs NumPy 8
 # us).
 _DIGITS, _WORDS, _FEW = 512, 1 << 62, 48
 
