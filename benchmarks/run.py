@@ -99,7 +99,7 @@ def libraries():
     This happens once per machine. All models of this run use these libraries.
     """
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "from mindtorch.backend.native import build; build.every()"], check=True, env=_environment())
+    subprocess.run([sys.executable, "-c", "from mindtorch.backend.c_kernels import build; build.every()"], check=True, env=_environment())
     return time.perf_counter() - began
 
 

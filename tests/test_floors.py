@@ -175,7 +175,7 @@ def host_bound(source):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [f"{node.module}.{a.name}" for a in node.names]
             for name in names:
-                if name.split(".")[0] == "numpy" or name.startswith(("mindtorch.backend.cpu", "mindtorch.backend.native")):
+                if name.split(".")[0] == "numpy" or name.startswith(("mindtorch.backend.cpu", "mindtorch.backend.c_kernels")):
                     found.append(f"line {node.lineno}: imports {name}")
         elif isinstance(node, ast.Attribute) and node.attr == "_array":
             found.append(f"line {node.lineno}: reads _a")
@@ -196,7 +196,7 @@ def test_ops_are_device_neutral():
 
 @pytest.mark.parametrize("source, count", [
     ("import numpy as np", 1), ("from numpy import ndarray", 1), ("from mindtorch.backend.cpu import matmul", 1),
-    ("from mindtorch.backend.native import pool", 1), ("def f(x):\n    return x._array.shape", 1), ("x._array = 1", 1),
+    ("from mindtorch.backend.c_kernels import thread_pool", 1), ("def f(x):\n    return x._array.shape", 1), ("x._array = 1", 1),
     ("from mindtorch.core.primitives import primitive", 0), ("def f(x):\n    return x._sizes", 0), ("from mindtorch.backend import errors", 0),
 ])
 def test_neutrality_lint_detects_violations(source, count):

@@ -1,4 +1,4 @@
-/* CPU kernels of torch.compile, compiled on the user's machine (backend/native/build.py). */
+/* CPU kernels of torch.compile, compiled on the user's machine (backend/c_kernels/build.py). */
 #include "conv_norm_lstm_base.h"
 #include "conv.h"
 #include "batch_norm_max_pool.h"

@@ -1,6 +1,6 @@
 /* Gathering and copying over more than one axis: grid sampling, embedding bags, strided and padded
- * copies (backend/native/moves.py). Per type: copy_pad_grid_sample.h, copy_pad_grid_bags.h, copy_pad_grid_tables.h,
- * copy_pad_grid_transpose.h, copy_pad_grid_where.h.
+ * copies (backend/c_kernels/copy_pad_grid.py). Per type: copy_pad_grid_sample.h,
+ * copy_pad_grid_bags.h, copy_pad_grid_tables.h, copy_pad_grid_transpose.h, copy_pad_grid_where.h.
  *
  * Compiled with -ffp-contract=off. Additions to one element happen in the order of the operands,
  * whatever the number of threads.

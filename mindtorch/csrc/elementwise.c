@@ -1,6 +1,6 @@
-/* Elementwise ops in one pass (backend/native/loops.py): each line of elementwise_table.h becomes a loop
- * over float and one over double. float16 and bfloat16 use the float loop piece by piece, with one
- * final rounding.
+/* Elementwise ops in one pass (backend/c_kernels/elementwise.py): each line of elementwise_table.h
+ * becomes a loop over float and one over double. float16 and bfloat16 use the float loop piece by
+ * piece, with one final rounding.
  *
  * Compiled with -ffp-contract=off: fused operations are explicit. An element depends only on its
  * operands, so results do not depend on threads and pieces.

@@ -1,6 +1,6 @@
-/* Windows of images (backend/native/pools.py): unfolding to columns, convolutions of small images,
- * and pooling over the last one to three axes (maxima with indices, means), with gradients. Per
- * type: pooling_typed.h, pooling_conv.h.
+/* Windows of images (backend/c_kernels/pooling.py): unfolding to columns, convolutions of small
+ * images, and pooling over the last one to three axes (maxima with indices, means), with gradients.
+ * Per type: pooling_typed.h, pooling_conv.h.
  *
  * Compiled with -ffp-contract=off. A window's elements are processed in memory order; additions to
  * one element happen in the order of the windows.

@@ -1,5 +1,5 @@
-/* Random numbers from a Mersenne twister (backend/native/draws.py): raw words, uniforms, normals,
- * masks, integers and permutations.
+/* Random numbers from a Mersenne twister (backend/c_kernels/random.py): raw words, uniforms,
+ * normals, masks, integers and permutations.
  *
  * Compiled with -ffp-contract=off: every value is the one that backend/cpu/random.py computes with
  * NumPy.

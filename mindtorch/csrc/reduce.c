@@ -1,5 +1,5 @@
 /* Passes over rows and columns of C-contiguous arrays: reductions, softmax and cross entropy, layer
- * norm, scale and shift by channel, attention (backend/native/rows.py). See reduce_typed.h,
+ * norm, scale and shift by channel, attention (backend/c_kernels/reduce.py). See reduce_typed.h,
  * reduce_moments.h, reduce_attention.h (by type), reduce_softmax.h, reduce_norm.h.
  *
  * Pieces, and therefore results, do not depend on the number of threads.

@@ -1,5 +1,5 @@
 /* Recurrent layers over whole sequences: LSTM (with projection), GRU and plain RNN, forward and
- * backward through time (backend/native/recurrent.py).
+ * backward through time (backend/c_kernels/rnn.py).
  *
  * The rows of all steps are stored step after step; the gates of a row are adjacent, as in PyTorch.
  * The state's contribution to a step is a product (rows, k) @ (k, columns). Its weights are copied
@@ -135,7 +135,7 @@ static float *floats(size_t n) {
 
 /* ------------------------------------------------------------------ one step */
 /* Shared by all cells: the number of rows of a step and their start; the arrays are those of
-   recurrent.py. */
+   backend/c_kernels/rnn.py. */
 typedef struct Job Job;
 struct Job {
     long n, start, units, out;      /* units of the cell, of its output (those of the projection) */

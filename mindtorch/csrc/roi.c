@@ -1,6 +1,5 @@
 /* Regions of images: bilinear samples and means over bins, maxima of bins, overlapping boxes,
- * shifted taps of a convolution (backend/native/regions.py). Each for float and double:
- * roi_typed.h.
+ * shifted taps of a convolution (backend/c_kernels/roi.py). Each for float and double: roi_typed.h.
  *
  * Images have arbitrary strides, in elements: (image, row, column, channel). With adjacent channels
  * (channels-last) the loops over them vectorize; if few pixels are read, an image in PyTorch's

@@ -1,6 +1,7 @@
 /* Ops along one axis: cumulative sums, products and extremes, gather and scatter, sorting and
- * selection, weighted sums of few elements, sums of rows (backend/native/scan_gather.py). Per type:
- * scan_gather_scan.h, scan_gather_rows.h, scan_gather_sort.h; counts and indices: scan_gather_search.h.
+ * selection, weighted sums of few elements, sums of rows (backend/c_kernels/scan_gather.py). Per
+ * type: scan_gather_scan.h, scan_gather_rows.h, scan_gather_sort.h; counts and indices:
+ * scan_gather_search.h.
  *
  * Compiled with -ffp-contract=off. Additions to one element happen in the order of the operands,
  * whatever the number of threads: threads split an axis that the indices do not depend on. Indices

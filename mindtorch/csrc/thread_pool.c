@@ -1,7 +1,7 @@
 /* Thread pool of all CPU kernels, and work that needs nothing else: oneDNN in pieces, optimizers.
 
-   Compiled on the user's machine (native/build.py) with -ffp-contract=off: every value is the one
-   that NumPy computes. */
+   Compiled on the user's machine (backend/c_kernels/build.py) with -ffp-contract=off: every value
+   is the one that NumPy computes. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <pthread.h>

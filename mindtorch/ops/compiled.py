@@ -3,7 +3,7 @@ pooling after relu, linear layers, LSTM.
 
 Each of these primitives is implemented only in the host's C code and computes the same as a plain
 op. `mindtorch/torch/_inductor/_plans.py` substitutes it for a recorded call where
-`mindtorch/backend/native/plans.py` says that C is faster. That decision is a constant attribute
+`mindtorch/backend/c_kernels/plans.py` says that C is faster. That decision is a constant attribute
 (`fast`). When the backward pass itself is recorded, gradients are computed through the plain ops.
 """
 from mindtorch.core.grad_mode import mode

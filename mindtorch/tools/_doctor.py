@@ -197,14 +197,14 @@ def _version_in(path):
 def _kernels():
     """Checks that the kernels in C load and compute. They are compiled now if they have not been
     yet."""
-    from mindtorch.backend.native import build as native_build
+    from mindtorch.backend.c_kernels import build
     what = "kernels in C"
     if os.environ.get("MINDTORCH_NATIVE", "1") == "0":
         return Finding(what, "off", SLOW, f"{SLOW_KERNELS}: unset MINDTORCH_NATIVE")
-    if native_build.compiler() is None:
+    if build.compiler() is None:
         return Finding(what, "none, no C compiler was found (CC, cc, gcc, clang)", SLOW, f"{SLOW_KERNELS}: install a C compiler (apt install gcc), or set CC")
     # In a child process: a library that crashes must not end the doctor.
-    found, right = native_build.load_in_child()
+    found, right = build.load_in_child()
     if right:
         return Finding(what, found)
     return Finding(what, f"none, {found}", SLOW, f"{SLOW_KERNELS}: set MINDTORCH_CACHE to a folder that only you can "
@@ -214,10 +214,10 @@ def _kernels():
 def _values():
     """Checks that the kernels in C, as compiled on this machine, compute the same values as NumPy.
     """
-    from mindtorch.backend.native import build as native_build
+    from mindtorch.backend.c_kernels import build
     from mindtorch.tools import _kernel_values
     what, remedy = "values of the kernels in C", "set MINDTORCH_NATIVE=0, or CC to another compiler, and report the compiler's version"
-    if os.environ.get("MINDTORCH_NATIVE", "1") == "0" or native_build.compiler() is None:
+    if os.environ.get("MINDTORCH_NATIVE", "1") == "0" or build.compiler() is None:
         return Finding(what, "not compared: there are no kernels in C")
     try:
         wrong, count = _kernel_values.differing()

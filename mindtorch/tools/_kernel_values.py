@@ -136,13 +136,13 @@ def differing() -> tuple[list[str], int]:
     fails."""
     with tempfile.TemporaryDirectory() as folder:
         sides = []
-        for native in ("1", "0"):
-            path = os.path.join(folder, f"{native}.npz")
+        for enabled in ("1", "0"):
+            path = os.path.join(folder, f"{enabled}.npz")
             root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
             code = f"import sys; sys.path.insert(0, {root!r}); from mindtorch.tools._kernel_values import compute; compute({path!r})"
-            done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "MINDTORCH_NATIVE": native}, capture_output=True, text=True, timeout=600)
+            done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "MINDTORCH_NATIVE": enabled}, capture_output=True, text=True, timeout=600)
             if done.returncode:
-                raise RuntimeError(f"the process {'with' if native == '1' else 'without'} kernels in C ended with status {done.returncode}: "
+                raise RuntimeError(f"the process {'with' if enabled == '1' else 'without'} kernels in C ended with status {done.returncode}: "
                                    + (done.stderr.strip().splitlines() or ["no output"])[-1])
             with np.load(path) as arrays:
                 sides.append(dict(arrays))

@@ -10,22 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as torch
-from mindtorch.backend.native import kernels as cpu_native, build as native_build
+from mindtorch.backend.c_kernels import conv_norm_lstm, build
 from mindtorch.backend.cpu import threads
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional
 
-needs_compiler = pytest.mark.skipif(cpu_native.lib() is None, reason="no C compiler on this machine")
+needs_compiler = pytest.mark.skipif(conv_norm_lstm.lib() is None, reason="no C compiler on this machine")
 
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
     """Uses the C kernels everywhere, even where they are slower on this machine."""
-    monkeypatch.setattr(cpu_native, "conv_choice", lambda *a: (True, True, True))
-    monkeypatch.setattr(cpu_native, "WORTH_CONV", 0)
-    monkeypatch.setattr(cpu_native, "WORTH_NORM", 0)
+    monkeypatch.setattr(conv_norm_lstm, "conv_choice", lambda *a: (True, True, True))
+    monkeypatch.setattr(conv_norm_lstm, "WORTH_CONV", 0)
+    monkeypatch.setattr(conv_norm_lstm, "WORTH_NORM", 0)
 
 
 def kernels():
@@ -201,16 +201,16 @@ def test_lstm(hidden, batch, bidirectional, layers, bias):
 def test_products(m, k, n, relu):
     a, b, g, bias = (t(*s, seed=i, grad=False).numpy() for i, s in enumerate([(m, k), (n, k), (m, n), (n,)]))
     want = a.astype(np.float64) @ b.T + bias
-    np.testing.assert_allclose(cpu_native.gemm_nt(a, b, bias, relu), np.maximum(want, 0) if relu else want, rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(cpu_native.gemm_nn(g, b), g.astype(np.float64) @ b, rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(cpu_native.gemm_tn(g, a), g.T.astype(np.float64) @ a, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(conv_norm_lstm.gemm_nt(a, b, bias, relu), np.maximum(want, 0) if relu else want, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(conv_norm_lstm.gemm_nn(g, b), g.astype(np.float64) @ b, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(conv_norm_lstm.gemm_tn(g, a), g.T.astype(np.float64) @ a, rtol=1e-4, atol=1e-3)
 
 
 @needs_compiler
 @pytest.mark.parametrize("faster", [True, False])
 @pytest.mark.parametrize("act", ["none", "relu", "relu_", "kept", "gelu"])
 def test_linear(act, faster, monkeypatch):
-    monkeypatch.setattr(cpu_native, "product_choice", lambda *a, **k: faster)
+    monkeypatch.setattr(conv_norm_lstm, "product_choice", lambda *a, **k: faster)
 
     def f(x, w, b):
         y = F.linear(x, w, b)
@@ -233,9 +233,9 @@ def test_linear(act, faster, monkeypatch):
 @needs_compiler
 def test_kernel_choices_are_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
+    monkeypatch.setattr(build, "build", lambda source: tmp_path / "kernels-x.so")
     runs = []
-    first, again = native_build.Choices(), native_build.Choices()
+    first, again = build.Choices(), build.Choices()
     assert first.ask("k", lambda: runs.append(1), lambda: [None] * 200000) is True
     n = len(runs)
     assert n and first.ask("k", runs.clear, runs.clear) is True and again.ask("k", runs.clear, runs.clear) is True and len(runs) == n
@@ -245,9 +245,9 @@ def test_kernel_with_wrong_results_is_rejected(tmp_path, monkeypatch, caplog):
     """Checks that C code whose values differ from eager code is rejected however fast it is:
     compilers have bugs too."""
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
+    monkeypatch.setattr(build, "build", lambda source: tmp_path / "kernels-x.so")
     right = np.arange(200000, dtype=np.float32)
-    choices, slow = native_build.Choices(), lambda: right * 3 / 3
+    choices, slow = build.Choices(), lambda: right * 3 / 3
     for name, made in (("wrong", lambda: right[::-1]), ("other shape", lambda: right[:5]), ("nan", lambda: right * np.nan)):
         assert choices.ask(name, made, slow) is False and f"{name}: the C kernel" in caplog.text
     assert choices.ask("right", lambda: right, slow) is True
@@ -267,7 +267,7 @@ def test_conv_weight_gradient_for_all_kernel_sizes(channels, outputs):
             size = (9, 10)
             out = tuple((n - k) // stride + 1 for n, k in zip(size, kernel))
             x, g = rs.randn(2, channels, *size).astype(np.float32), rs.randn(2, outputs, *out).astype(np.float32)
-            got = cpu_native.conv_weight(g, x, kernel, (stride, stride), ((0, 0), (0, 0)), (1, 1))[0]
+            got = conv_norm_lstm.conv_weight(g, x, kernel, (stride, stride), ((0, 0), (0, 0)), (1, 1))[0]
             windows = np.lib.stride_tricks.sliding_window_view(x, kernel, (2, 3))[:, :, ::stride, ::stride]
             np.testing.assert_allclose(got, np.einsum("nohw,nchwij->ocij", g.astype(float), windows[:, :, :out[0], :out[1]]), rtol=1e-3, atol=1e-3)
 
@@ -355,12 +355,12 @@ def test_without_a_compiler(env, text, process):
 @pytest.mark.slow
 def test_library_is_built_once_and_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "a"))
-    source = native_build.SOURCE
-    first = native_build.build(source)
+    source = build.CONV_NORM_LSTM
+    first = build.build(source)
     stamp = os.stat(first).st_mtime_ns
-    assert native_build.build(source) == first and os.stat(first).st_mtime_ns == stamp
+    assert build.build(source) == first and os.stat(first).st_mtime_ns == stamp
     assert [p.name for p in (tmp_path / "a").iterdir()] == [first.name]
-    other = native_build.build(source, ["-O1"])
+    other = build.build(source, ["-O1"])
     assert other != first
     assert first.read_bytes()[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
@@ -370,16 +370,16 @@ def test_library_is_built_once_and_cached(tmp_path, monkeypatch):
 @pytest.mark.parametrize("flags", [["-mno-avx512f"], ["-mno-avx512f", "-mno-avx2", "-mno-avx", "-mno-fma"]])
 def test_narrower_vectors(flags, process, monkeypatch):
     """Runs the same source as built for processors with shorter vectors."""
-    probe = native_build.compiler()
+    probe = build.compiler()
     if os.uname().machine != "x86_64" or probe is None:
         pytest.skip("flags of x86-64")
-    told = [subprocess.run([*probe, *native_build.FLAGS[:2], *more, "-dM", "-E", "-x", "c", os.devnull], capture_output=True, check=True).stdout for more in ([], flags)]
+    told = [subprocess.run([*probe, *build.FLAGS[:2], *more, "-dM", "-E", "-x", "c", os.devnull], capture_output=True, check=True).stdout for more in ([], flags)]
     if told[0] == told[1]:
         pytest.skip("the flags disable nothing on this processor: the other tests cover it")
     code = f"""
         import sys
-        from mindtorch.backend.native import build as native_build
-        native_build.FLAGS = (*native_build.FLAGS, *{flags!r})
+        from mindtorch.backend.c_kernels import build
+        build.FLAGS = (*build.FLAGS, *{flags!r})
         import pytest
         sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", {str(pathlib.Path(__file__))!r}, "-k",
                               "convolution or pooling or norm or lstm or double"]))

@@ -12,11 +12,11 @@ import zipfile
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.backend.native import build as native_build
+from mindtorch.backend.c_kernels import build
 from mindtorch.tools import CachedDataset
 
-ROOT = pathlib.Path(native_build.__file__).parents[3]
-pytestmark = pytest.mark.skipif(native_build.compiler() is None, reason="no C compiler")
+ROOT = pathlib.Path(build.__file__).parents[3]
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C compiler")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
 
 
@@ -40,7 +40,7 @@ def planted(tmp_path):
     """Returns the bytes of a malicious library."""
     path = tmp_path / "evil.c"
     path.write_text("int answer(void) { return 666; }\n")
-    subprocess.run([*native_build.compiler(), "-shared", "-fPIC", str(path), "-o", str(tmp_path / "evil.so")], check=True)
+    subprocess.run([*build.compiler(), "-shared", "-fPIC", str(path), "-o", str(tmp_path / "evil.so")], check=True)
     return (tmp_path / "evil.so").read_bytes()
 
 
@@ -96,16 +96,16 @@ def test_concurrent_processes_compile_a_library_once(source, tmp_path, monkeypat
     """Checks that concurrent processes, like the ranks of a job, compile once and leave only the
     library."""
     log, slow = tmp_path / "log", tmp_path / "slow-cc"
-    slow.write_text(f"#!/bin/sh\necho compiled >> {log}\nsleep 1\nexec {' '.join(native_build.compiler())} \"$@\"\n")
+    slow.write_text(f"#!/bin/sh\necho compiled >> {log}\nsleep 1\nexec {' '.join(build.compiler())} \"$@\"\n")
     slow.chmod(0o755)
     monkeypatch.setenv("CC", str(slow))
     text = f"""if True:
         import ctypes, pathlib, sys
         sys.path.insert(0, {str(ROOT)!r})
-        from mindtorch.backend.native import build as native_build
+        from mindtorch.backend.c_kernels import build
         print("ready", flush=True)
         sys.stdin.readline()
-        print(ctypes.CDLL(str(native_build.build(pathlib.Path({str(source)!r})))).answer())"""
+        print(ctypes.CDLL(str(build.build(pathlib.Path({str(source)!r})))).answer())"""
     ranks = [subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     for r in ranks:
         assert r.stdout.readline() == "ready\n"
@@ -120,21 +120,21 @@ def test_concurrent_processes_compile_a_library_once(source, tmp_path, monkeypat
 @pytest.mark.parametrize("harm", [truncate, empty, one_bit, no_digest, for_all, for_all_but_intact, a_link, a_pipe,
                                   pytest.param(for_a_group, marks=as_root), pytest.param(of_another, marks=as_root)])
 def test_damaged_library_is_rebuilt(source, tmp_path, harm, caplog, process):
-    path = native_build.build(source)
+    path = build.build(source)
     good, stamp = path.read_bytes(), path.stat().st_ino
-    assert native_build.build(source) == path and path.stat().st_ino == stamp
+    assert build.build(source) == path and path.stat().st_ino == stamp
     harm(path, tmp_path)
     # In a separate process, because a damaged library may crash it.
     text = f"""
         import ctypes, pathlib
-        from mindtorch.backend.native import build as native_build
-        print(ctypes.CDLL(str(native_build.build(pathlib.Path({str(source)!r})))).answer())"""
+        from mindtorch.backend.c_kernels import build
+        print(ctypes.CDLL(str(build.build(pathlib.Path({str(source)!r})))).answer())"""
     done = process.code(text, env={"MINDTORCH_CACHE": os.environ["MINDTORCH_CACHE"]})
     assert done.returncode == 0 and done.stdout == "42\n", done
     assert len(done.stderr.splitlines()) == 1 and "recompiling C kernels" in done.stderr, done.stderr
     assert path.read_bytes() == good and not path.is_symlink() and path.stat().st_mode & 0o022 == 0
     with caplog.at_level(logging.WARNING, "torch._inductor"):
-        assert native_build.build(source) == path
+        assert build.build(source) == path
     assert not caplog.records
 
 
@@ -142,7 +142,7 @@ def test_damaged_library_is_rebuilt(source, tmp_path, harm, caplog, process):
 def test_cache_is_not_writable_by_other_users(source, tmp_path, umask, mask, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "a" / "b" / "cache"))
     umask(mask)
-    path = native_build.build(source)
+    path = build.build(source)
     for p in (path, *path.parents[:3]):
         assert stat.S_IMODE(p.stat().st_mode) & 0o022 == 0, p
     assert os.listdir(path.parent) == [path.name]
@@ -152,7 +152,7 @@ def test_own_cache_folder_becomes_unwritable_for_others(source, tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(0o777)
-    native_build.build(source)
+    build.build(source)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
@@ -162,9 +162,9 @@ def test_cache_folder_of_another_user_raises(source, tmp_path):
     folder.mkdir()
     os.chown(folder, 12345, -1)
     with pytest.raises(RuntimeError, match="belongs to user 12345"):
-        native_build.build(source)
+        build.build(source)
     os.chown(folder, 0, -1)
-    assert native_build.build(source).exists()
+    assert build.build(source).exists()
 
 
 def test_cache_folder_in_a_writable_parent_raises(source, tmp_path, monkeypatch):
@@ -175,9 +175,9 @@ def test_cache_folder_in_a_writable_parent_raises(source, tmp_path, monkeypatch)
         monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / name / "cache"))
         shared.chmod(0o777)
         with pytest.raises(RuntimeError, match="everybody may write to .*shared"):
-            native_build.build(source)
+            build.build(source)
         shared.chmod(0o1777)  # like /tmp: only its owner can move an entry
-        path = native_build.build(source)
+        path = build.build(source)
         assert path.parent == shared / "cache"
 
 
@@ -187,13 +187,13 @@ def test_unusable_cache_folders_raise(source, tmp_path, name, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "link")
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / name))
     with pytest.raises(RuntimeError, match="the cache folder .* cannot be"):
-        native_build.build(source)
+        build.build(source)
 
 
 def test_relative_cache_folder_is_resolved(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINDTORCH_CACHE", "beside")
-    path = native_build.build(source)
+    path = build.build(source)
     assert path.parent == tmp_path / "beside"
 
 
@@ -203,15 +203,15 @@ def test_library_depends_on_its_headers(source, tmp_path):
     source.write_text('#include "outer.h"\nint answer(void) { return ANSWER; }\n')
     (tmp_path / "outer.h").write_text('#include <stddef.h>\n#  include "inner.h"\n')
     (tmp_path / "inner.h").write_text("#define ANSWER 42\n")
-    first = native_build.build(source)
+    first = build.build(source)
     (tmp_path / "unused.h").write_text("#define ANSWER 7\n")
-    assert native_build.build(source) == first
+    assert build.build(source) == first
     (tmp_path / "inner.h").write_text("#define ANSWER 43\n")
-    second = native_build.build(source)
+    second = build.build(source)
     assert second != first and ctypes.CDLL(str(second)).answer() == 43
     (tmp_path / "inner.h").unlink()
     with pytest.raises(RuntimeError, match="inner.h"):
-        native_build.build(source)
+        build.build(source)
 
 
 def test_full_disk_leaves_no_partial_file(source, monkeypatch):
@@ -219,12 +219,12 @@ def test_full_disk_leaves_no_partial_file(source, monkeypatch):
         raise OSError(28, "No space left on device")
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(RuntimeError, match="No space left"):
-        native_build.build(source)
+        build.build(source)
     assert os.listdir(os.environ["MINDTORCH_CACHE"]) == []
 
 
 def test_concurrent_builds_load_the_same_library(source):
-    code = (f"import pathlib, ctypes; from mindtorch.backend.native import build as n; "
+    code = (f"import pathlib, ctypes; from mindtorch.backend.c_kernels import build as n; "
             f"print(ctypes.CDLL(str(n.build(pathlib.Path({str(source)!r})))).answer())")
     some = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(5)]
     assert [p.communicate()[0] for p in some] == ["42\n"] * 5
@@ -233,26 +233,26 @@ def test_concurrent_builds_load_the_same_library(source):
 
 def test_invalid_choice_files_are_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
+    monkeypatch.setattr(build, "build", lambda source: tmp_path / "kernels-x.so")
     path = tmp_path / "choices-kernels-x.json"
     for text in ('[1, 2]', '{"a": "b"}', '7', '{"a"', "\x00"):
         path.write_text(text)
-        choices = native_build.Choices()
+        choices = build.Choices()
         assert choices.ask("a", lambda: None, lambda: [None] * 200000) is True
     path.write_text('{"a": false}')
     path.chmod(0o666)
-    assert native_build.Choices().ask("a", lambda: None, lambda: [None] * 200000) is True
+    assert build.Choices().ask("a", lambda: None, lambda: [None] * 200000) is True
 
 
 def test_doctor_survives_a_crashing_library(tmp_path, monkeypatch):
     cc = tmp_path / "cc"
     crash = tmp_path / "crash.c"
     crash.write_text("__attribute__((constructor)) static void f(void) { __builtin_trap(); }\n")
-    cc.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nexec {native_build.compiler()[0]} -shared -fPIC {crash} -o "$2"\n')
+    cc.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nexec {build.compiler()[0]} -shared -fPIC {crash} -o "$2"\n')
     cc.chmod(0o755)
     monkeypatch.setenv("CC", str(cc))
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "cache"))
-    text, right = native_build.load_in_child()
+    text, right = build.load_in_child()
     assert not right and ("SIGILL" in text or "SIGTRAP" in text)
     from mindtorch.tools import _doctor
     assert _doctor._kernels().state == _doctor.SLOW and text in _doctor._kernels().found
@@ -297,5 +297,5 @@ def test_hub_archive_cannot_escape_its_folder(tmp_path):
 
 
 def test_self_check():
-    assert "compute right" in native_build.self_check()
-    assert isinstance(native_build.load(native_build.POOL, native_build.POOL_FLAGS), ctypes.CDLL)
+    assert "compute right" in build.self_check()
+    assert isinstance(build.load(build.THREAD_POOL, build.NO_CONTRACTION), ctypes.CDLL)

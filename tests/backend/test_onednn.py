@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mindtorch.backend.cpu import conv as cpu_conv, onednn, onednn_parallel, blas, threads
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="no oneDNN library here")
 
@@ -26,7 +26,7 @@ def nothing_is_small(monkeypatch):
 def team(request, monkeypatch):
     """Runs every test with both ways to split a call across threads."""
     if request.param == "C":
-        if not onednn.own() or pool.lib() is None:
+        if not onednn.own() or thread_pool.lib() is None:
             pytest.skip("no C compiler here, or no oneDNN of our own")
     else:
         monkeypatch.setattr(onednn_parallel, "run", lambda *a: False)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import copies, half, joining, pointwise, threads
 from mindtorch.backend.cpu._numpy_private import finds_loops, inner_loop
-from mindtorch.backend.native import moves, pool
+from mindtorch.backend.c_kernels import copy_pad_grid, thread_pool
 
-needs_pool = pytest.mark.skipif(pool.lib() is None, reason="no C compiler here")
-needs_loops = pytest.mark.skipif(pool.lib() is None or not finds_loops(), reason="no C compiler here, or another NumPy")
+needs_pool = pytest.mark.skipif(thread_pool.lib() is None, reason="no C compiler here")
+needs_loops = pytest.mark.skipif(thread_pool.lib() is None or not finds_loops(), reason="no C compiler here, or another NumPy")
 
 REAL = [np.dtype(t) for t in ("?", "u1", "i1", "i2", "i4", "i8", "f4", "f8")]
 TYPES = [*REAL, np.dtype("c8"), np.dtype("c16")]
@@ -55,7 +55,7 @@ def same(a, b):
 @needs_loops
 @pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)
 def test_every_ufunc_matches_numpy(two, ufunc):
-    shared, rs, ran = pool.Shared(ufunc), np.random.RandomState(0), 0
+    shared, rs, ran = thread_pool.Shared(ufunc), np.random.RandomState(0), 0
     for d in TYPES:
         operands = [values(rs, (3, 4111), d) for _ in range(ufunc.nin)]
         with np.errstate(all="ignore"):
@@ -85,7 +85,7 @@ def test_sizes_and_output_arrays(count, n):
     one = np.array(-1.7, np.float32)
     with np.errstate(all="ignore"):
         for u in (np.add, np.subtract, np.multiply, np.divide, np.maximum, np.arctan2):
-            shared = pool.Shared(u)
+            shared = thread_pool.Shared(u)
             for y in (b, one, one.reshape(1), a):
                 want = u(a, y)
                 same(shared(a, y), want)
@@ -97,23 +97,23 @@ def test_sizes_and_output_arrays(count, n):
                     assert shared(a, x, x) is x  # result in the second operand
                     same(x, u(a, y))
         truths = np.empty(n, bool)
-        assert pool.Shared(np.less)(a, b, truths) is truths
+        assert thread_pool.Shared(np.less)(a, b, truths) is truths
         same(truths, a < b)
-        assert pool.Shared(np.less)(a, b, np.empty(n, np.float32)) is None
+        assert thread_pool.Shared(np.less)(a, b, np.empty(n, np.float32)) is None
 
 
 @needs_loops
 def test_memory_orders(count):
     rs = np.random.RandomState(0)
     x = rs.randn(6, 5, 7, 300).astype(np.float32)
-    add, less = pool.Shared(np.add), pool.Shared(np.less)
+    add, less = thread_pool.Shared(np.add), thread_pool.Shared(np.less)
     for a in (x, np.asfortranarray(x), x.transpose(0, 3, 1, 2), np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)):
         b = a.copy(order="K") * 2
         for s, want in ((add, np.add(a, b)), (less, np.less(a, b))):
             got = s(a, b)
             same(got, want)
             assert got.strides == want.strides
-        same(pool.Shared(np.negative)(a), -a)
+        same(thread_pool.Shared(np.negative)(a), -a)
     b = x.copy()
     # Gaps, other orders, shapes and dtypes, reversed and repeated elements are unsupported.
     for p, q in ((x[:, :, ::2], b[:, :, ::2]), (x, np.asfortranarray(b)), (x, b[:1]), (x[0], b), (x, b.astype(np.float64)), (x[..., ::-1], b[..., ::-1]),
@@ -126,12 +126,12 @@ def test_overlapping_outputs_are_left_to_numpy(two):
     """Checks that an operand that partly overlaps the result is left to NumPy, which copies it
     first."""
     m = np.arange(300000, dtype=np.float32)
-    shared = pool.Shared(np.add)
+    shared = thread_pool.Shared(np.add)
     assert shared(m[1:], m[:-1], m[1:]) is None and shared(m[:-1], m[1:], m[:-1]) is None
     pointwise.write(np.add, m[1:], m[:-1])
     same(m[1:], np.arange(1, 300000, dtype=np.float32) + np.arange(299999, dtype=np.float32))
     bits = np.zeros(100000, np.int64)
-    assert pool.Shared(np.isnan)(bits.view(np.float64), None, bits.view(bool)[:100000]) is None
+    assert thread_pool.Shared(np.isnan)(bits.view(np.float64), None, bits.view(bool)[:100000]) is None
     fixed = np.zeros(100000, np.float32)
     fixed.flags.writeable = False
     assert shared(fixed, fixed, fixed) is None
@@ -140,27 +140,27 @@ def test_overlapping_outputs_are_left_to_numpy(two):
 def test_one_thread_is_left_to_numpy(monkeypatch):
     monkeypatch.setattr(threads._team, "count", 1)
     a = np.zeros(1 << 17, np.float32)
-    assert pool.Shared(np.add)(a, a) is None
+    assert thread_pool.Shared(np.add)(a, a) is None
 
 
 @pytest.mark.parametrize("missing", ["compiler", "loops"])
 def test_python_threads_are_used_without_c(two, missing, monkeypatch):
     if missing == "compiler":
-        monkeypatch.setattr(pool, "ready", lambda: None)
+        monkeypatch.setattr(thread_pool, "ready", lambda: None)
     else:
-        monkeypatch.setattr(pool, "finds_loops", lambda: False)
-        monkeypatch.setattr(pool, "inner_loop", lambda ufunc, dtype: None)
+        monkeypatch.setattr(thread_pool, "finds_loops", lambda: False)
+        monkeypatch.setattr(thread_pool, "inner_loop", lambda ufunc, dtype: None)
     monkeypatch.setattr(threads, "LARGE", 1 << 10)
     rs, ran = np.random.RandomState(0), []
     share = threads.share
     monkeypatch.setattr(threads, "share", lambda n, part: (ran.append(n), share(n, part)))
     for d in ("f4", "i8", "?"):
         a, b = (values(rs, (3, 4111), np.dtype(d)) for _ in range(2))
-        same(pool.Shared(np.logical_and)(a, b), np.logical_and(a, b))
-        same(pool.Shared(np.less)(a, b[0, :1].reshape(())), a < b[0, 0])
-        same(pool.Shared(np.isnan)(a), np.isnan(a))
+        same(thread_pool.Shared(np.logical_and)(a, b), np.logical_and(a, b))
+        same(thread_pool.Shared(np.less)(a, b[0, :1].reshape(())), a < b[0, 0])
+        same(thread_pool.Shared(np.isnan)(a), np.isnan(a))
     assert len(ran) == 9
-    assert pool.Shared(np.add)(a[:, ::2], a[:, ::2]) is None and pool.Shared(np.add)(a[:1, :9], a[:1, :9]) is None
+    assert thread_pool.Shared(np.add)(a[:, ::2], a[:, ::2]) is None and thread_pool.Shared(np.add)(a[:1, :9], a[:1, :9]) is None
 
 
 @needs_loops
@@ -257,10 +257,10 @@ def test_selection_by_mask(count, d, n):
     zero = np.zeros((), d)
     for x, y in ((a, b), (a, b[3]), (a[3], b), (a[5], b[3]), (a, zero), (zero, b), (a, b[:1])):
         x, y = np.asarray(x), np.asarray(y)
-        same(moves.chosen(mask, x, y), np.where(mask, x, y))
+        same(copy_pad_grid.chosen(mask, x, y), np.where(mask, x, y))
     for x, y in ((a, b), (zero, a)):
         to = y.copy()
-        assert moves.chosen(mask, x, to, to) is to
+        assert copy_pad_grid.chosen(mask, x, to, to) is to
         same(to, np.where(mask, x, y))
     same(pointwise.select(mask, a, b), np.where(mask, a, b))
     same(pointwise.masked(a, mask), np.where(mask, a, zero))
@@ -271,10 +271,10 @@ def test_selection_by_mask(count, d, n):
     # written.
     for m, x, y in ((mask[:1], a, b), (mask[::2], a[::2], b[::2]), (mask, a[::-1], b), (mask, a.reshape(1, -1), b), (mask.view(np.int8), a, b),
                     (mask, a, b.astype("f4" if d != "f4" else "f8"))):
-        assert moves.chosen(m, x, y) is None
-    assert moves.chosen(mask[1:], a[1:], b[1:], b[:-1]) is None
+        assert copy_pad_grid.chosen(m, x, y) is None
+    assert copy_pad_grid.chosen(mask[1:], a[1:], b[1:], b[:-1]) is None
     if d.kind == "b":
-        assert moves.chosen(mask[1:], a[1:], b[1:], mask[:-1]) is None
+        assert copy_pad_grid.chosen(mask[1:], a[1:], b[1:], mask[:-1]) is None
 
 
 # ------------------------------------------------------------------ mindtorch programs
@@ -301,18 +301,18 @@ def test_programs_are_independent_of_thread_count(monkeypatch):
 @needs_pool
 @pytest.mark.parametrize("d", ["?", "i2", "f4", "c16"])
 def test_take_along_an_axis(count, d, monkeypatch):
-    monkeypatch.setattr(moves, "_SHARED", 1)
+    monkeypatch.setattr(copy_pad_grid, "_SHARED", 1)
     rs = np.random.RandomState(0)
     a = values(rs, (7, 33, 5, 61), np.dtype(d))
     for axis in range(4):
         n = a.shape[axis]
         for i in (rs.randint(0, n, 400), rs.randint(0, n, (3, 9)), np.array([], np.int64), np.array(n - 1)):
-            same(moves.picked(a, i, axis, 1), a.take(i, axis))
+            same(copy_pad_grid.picked(a, i, axis, 1), a.take(i, axis))
         for bad in (-1, n, 1 << 62, -1 << 63):
-            assert moves.picked(a, np.array([0, bad, 1]), axis, 1) is False
-    assert moves.picked(a[:, ::2], np.array([1]), 0, 1) is None and moves.picked(a, np.array([1], np.int32), 0, 1) is None
-    same(moves.picked(a[:0], np.array([], np.int64), 0, 1), a[:0])
-    assert moves.picked(a[:0], np.array([0]), 0, 1) is False
+            assert copy_pad_grid.picked(a, np.array([0, bad, 1]), axis, 1) is False
+    assert copy_pad_grid.picked(a[:, ::2], np.array([1]), 0, 1) is None and copy_pad_grid.picked(a, np.array([1], np.int32), 0, 1) is None
+    same(copy_pad_grid.picked(a[:0], np.array([], np.int64), 0, 1), a[:0])
+    assert copy_pad_grid.picked(a[:0], np.array([0]), 0, 1) is False
 
 
 @needs_pool
@@ -341,6 +341,6 @@ def test_logaddexp_accumulate(count):
     with np.errstate(all="ignore"):
         for axis in range(3):
             r = a.copy()
-            assert pool.Shared(np.logaddexp).accumulate(r, axis)
+            assert thread_pool.Shared(np.logaddexp).accumulate(r, axis)
             same(r, np.logaddexp.accumulate(a, axis))
-    assert not pool.Shared(np.logaddexp).accumulate(np.asfortranarray(a), 0) and not pool.Shared(np.less).accumulate(a.copy(), 0)
+    assert not thread_pool.Shared(np.logaddexp).accumulate(np.asfortranarray(a), 0) and not thread_pool.Shared(np.less).accumulate(a.copy(), 0)

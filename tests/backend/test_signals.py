@@ -115,7 +115,7 @@ import signal, sys, time
 import numpy as np
 import mindtorch.torch as torch
 from mindtorch.backend.cpu import threads
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.signals import FAULTS
 sys.path.append({str(_TESTS)!r})
 import _tasks
@@ -124,12 +124,12 @@ def blocked():
 threads._team.count = 3
 before = blocked()
 threads.share(3, lambda start, stop: None)
-if pool.lib() is not None:
+if thread_pool.lib() is not None:
     a = np.ones(300000, np.float32)
-    pool.Shared(np.add)(a, a)
+    thread_pool.Shared(np.add)(a, a)
 expected = signal.valid_signals() - FAULTS - {{signal.SIGKILL, signal.SIGSTOP, 32, 33}}
 end = time.time() + 20
-ours = 4 if pool.lib() is not None else 2
+ours = 4 if thread_pool.lib() is not None else 2
 while True:                 # (a thread may not have begun yet, and MindSpore may begin others)
     new = [v for t, v in blocked().items() if t not in before]
     if new.count(expected) == ours:

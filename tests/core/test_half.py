@@ -6,7 +6,7 @@ import torch as real
 
 import mindtorch.torch as mine
 from mindtorch.backend.cpu import half, threads
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.mindspore.private import bfloat16_np
 
 LOW = {"float16": np.dtype(np.float16), "bfloat16": bfloat16_np}
@@ -15,8 +15,8 @@ LOW = {"float16": np.dtype(np.float16), "bfloat16": bfloat16_np}
 @pytest.fixture(params=["C", "NumPy"])
 def how(request, monkeypatch):
     if request.param == "NumPy":
-        monkeypatch.setattr(pool, "ready", lambda: None)
-    elif pool.lib() is None:
+        monkeypatch.setattr(thread_pool, "ready", lambda: None)
+    elif thread_pool.lib() is None:
         pytest.skip("no C compiler here")
     return request.param
 

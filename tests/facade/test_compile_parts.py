@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.torch._inductor import _plans as native
+from mindtorch.torch._inductor import _plans as c_plans
 
 D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional
@@ -703,7 +703,7 @@ def test_compiled_methods():
     assert pickle.loads(pickle.dumps(net))._compiled_call_impl is None
 
 
-@pytest.mark.skipif(not native.available(), reason="no C compiler")
+@pytest.mark.skipif(not c_plans.available(), reason="no C compiler")
 def test_only_large_single_layers_become_parts():
     conv = nn.Conv2d(8, 16, 3)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as mt
-from mindtorch.backend.native import regions as native
+from mindtorch.backend.c_kernels import roi
 
 ops = mt.ops.torchvision
 TOLERANCE = {"float64": 1e-10, "float32": 2e-4, "float16": 2e-2, "bfloat16": 0.15}
@@ -22,8 +22,8 @@ def way(request):
     """Runs a test with the C kernels (skipped without a compiler) and with the NumPy kernels."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "NumPy":
-            patch.setattr(native, "ready", lambda dtype: False)
-        elif not native.ready(np.dtype(np.float32)):
+            patch.setattr(roi, "ready", lambda dtype: False)
+        elif not roi.ready(np.dtype(np.float32)):
             pytest.skip("no C compiler")
         yield request.param
 
@@ -256,7 +256,7 @@ def test_roi_align_with_a_huge_sample_count():
     near = ops.roi_align(x, mt.tensor([[0, -5000, -5000, 5000, 5000.0]], dtype=mt.float64), 1.0, 1, 1, -1, True)
     assert np.allclose(near.item() * 1e8, plain_bins(torch.from_numpy(x.numpy()), torch.tensor([[0, -5000, -5000, 5000, 5000.0]]).double(),
                                                      1.0, (1, 1), -1, "align").item() * 1e8)
-    if native.ready(np.dtype(np.float64)):
+    if roi.ready(np.dtype(np.float64)):
         for dtype in (mt.float32, mt.float64):
             far = ops.roi_align(mt.ones(1, 1, 8, 8, dtype=dtype), mt.tensor([[0, 0, 0, 2e9, 3e9], [0, 0, 0, 1e30, 1e30]], dtype=dtype), 1.0, 1, 1, -1, True)
             assert 0 <= far[1].item() < 1e-15 and abs(far[0].item() * 6e18 / 72.25 - 1) < 0.2

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 import mindtorch.torch as mt
-from mindtorch.backend.native import build, loops
+from mindtorch.backend.c_kernels import build, elementwise
 
 DTYPES = "float32", "float64", "float16", "bfloat16", "int64", "complex64"
 #: The written views of a (6, 8) tensor, and the kinds of added operands.
@@ -73,7 +73,7 @@ def test_tangents_are_propagated():
     assert found[0] == found[1] == ([2.5] * 3, [4.5] * 3)
 
 
-@pytest.mark.skipif(build.compiler() is None or loops.lib() is None, reason="no C compiler")
+@pytest.mark.skipif(build.compiler() is None or elementwise.lib() is None, reason="no C compiler")
 @pytest.mark.parametrize("shape", [(512, 512), (511, 3, 77)])
 def test_sum_allocates_no_temporary(shape):
     x, y = mt.ones(shape, device="cpu"), mt.ones(shape[-1], device="cpu")

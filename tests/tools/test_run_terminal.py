@@ -169,7 +169,7 @@ def test_a_signal_ends_the_script(process):
 # ---------------------------------------------------------------- slow first-time steps
 SLOW = """
     import pathlib
-    from mindtorch.backend.native import build
+    from mindtorch.backend.c_kernels import build
     pathlib.Path("tiny.c").write_text("int one(void) { return 1; }")
     print(build.load("tiny.c").one())
 """

@@ -257,7 +257,7 @@ def _twister_is_known():
 
 
 declare("numpy.random:MT19937.ctypes", RELIES, "the C code generates random numbers from the MT19937 state in place (random.c)", ("numpy", "1.26", "2"),
-        ("tests/ops/test_ops_random.py", "tests/backend/test_draws.py", "tests/backend/test_patches.py"),
+        ("tests/ops/test_ops_random.py", "tests/backend/test_c_random.py", "tests/backend/test_patches.py"),
         check=lambda: None if _twister_is_known() else "not used: NumPy generates the random numbers")
 
 #: Function that returns the first and last address of an array. NumPy 2 has moved it.

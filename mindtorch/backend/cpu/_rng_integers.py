@@ -58,7 +58,7 @@ def shuffled(steps):
     earlier step with this index as partner found at its own index, and so on.
     """
     # Three million elements: 110 ms in C, 420 ms below, 105 ms in PyTorch.
-    if (r := large.along().shuffled(steps)) is not None:
+    if (r := large.scan_gather().shuffled(steps)) is not None:
         return r
     n = steps.size + 1
     i = np.arange(n)

@@ -7,7 +7,7 @@ from mindtorch.backend.cpu import _numpy_private, kernel
 from mindtorch.backend.cpu.half import alone, downcast, upcast
 from mindtorch.backend.cpu.host import constant, quiet
 from mindtorch.backend.cpu.pointwise import (EXPRESSIONS, HALF, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary)
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 
 _F32 = np.dtype(np.float32)
 _LN2 = float(np.log(2.0))
@@ -234,7 +234,7 @@ def _cube(a):
 
 #: Common exponents that avoid the general power (20 times slower). Complex dtypes use only those
 #: from 1 on.
-_EVERYDAY = {2: unary(np.square), 1: np.ndarray.copy, 3: _cube, 0.5: unary(np.sqrt, pool.LARGE_FUNCTION), -1: unary(np.reciprocal),
+_EVERYDAY = {2: unary(np.square), 1: np.ndarray.copy, 3: _cube, 0.5: unary(np.sqrt, thread_pool.LARGE_FUNCTION), -1: unary(np.reciprocal),
              -0.5: lambda a: np.reciprocal(np.sqrt(a)), -2: lambda a: np.reciprocal(np.square(a))}
 
 
@@ -284,7 +284,7 @@ def _pow_number(a, *, p):
     return _power(a, np.array(p, a.dtype))
 
 
-_ln, _two_to = unary(np.log, pool.LARGE_FUNCTION), unary(np.exp2, pool.LARGE_FUNCTION)
+_ln, _two_to = unary(np.log, thread_pool.LARGE_FUNCTION), unary(np.exp2, thread_pool.LARGE_FUNCTION)
 
 
 @kernel("log")

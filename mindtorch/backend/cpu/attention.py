@@ -50,7 +50,7 @@ def _weights(s, bias, causal):
     if bias is not None:
         s += bias
     if s.size >= large.SOME:
-        p = large.rows().soft(large.rows().SOFT, s + _without_later(n, m) if causal else s, -1)
+        p = large.reduce().soft(large.reduce().SOFT, s + _without_later(n, m) if causal else s, -1)
         # 2x8x8 takes 4 us here, 9 us below. The result has nan if a row has no key.
         if p is not None and not math.isnan(p.max()):
             return p
@@ -98,7 +98,7 @@ def attention(q, k, v, bias, *, causal, scale, keep, generator):
     """
     few = q.shape[-2] < 4 and (k.size <= _FEW_KEYS or k.strides[-1] == k.itemsize and v.strides[-1] == v.itemsize)
     if keep == 1 and (few or q.shape[-2] >= 4 and q.size * k.shape[-2] <= (_SMALL_CAUSAL if causal else _SMALL)):
-        r = large.rows().attend(q, k, v, bias, causal, scale)
+        r = large.reduce().attend(q, k, v, bias, causal, scale)
         if r is not None:
             return *r, None
     return _by_products(q, k, v, bias, causal=causal, scale=scale, keep=keep, generator=generator)
@@ -150,7 +150,7 @@ def attention_grad(g, q, k, v, p, mask, *, scale, keep, needs):
         gp *= mask
         gp *= d(1 / keep)
     # gs = p (gp - sum(gp p)) scale
-    gs = large.rows().soft(large.rows().SOFT_BACK, gp, -1, p) if gp.size >= large.SOME else None
+    gs = large.reduce().soft(large.reduce().SOFT_BACK, gp, -1, p) if gp.size >= large.SOME else None
     if gs is None:
         gp2, p2 = rows(gp), rows(p)
         gp2 -= row_dot(gp2, p2)[:, None]

@@ -36,8 +36,8 @@ _OUTER = 1 << 12
 _LEAST = 1 << 16
 _ONE = 1 << 19  # the same for one matrix of a stack, where NumPy's loop costs nothing
 _WORTH = 1 << 22  # minimum multiplications for waking threads
-# the same for the threads of pool.py, which already wait for work: 256x13 @ 13x256 23 us on one, 13
-# us on two; 80x80 @ 80x80 15 us, 12 us
+# the same for the threads of thread_pool.py, which already wait for work: 256x13 @ 13x256 23 us on
+# one, 13 us on two; 80x80 @ 80x80 15 us, 12 us
 _WORTH_POOL = 3 << 18
 # minimum elements of a matrix that oneDNN multiplies by few rows or columns; `_READ_SHARED` if
 # threads share the work

@@ -31,7 +31,7 @@ def add_to_float32(x, y, width, out=None):
 
 def multiply_add(x, y, z):
     """Returns x * y + z in float64, rounded once (`x` is an array, `y` and `z` are floats)."""
-    if x.size >= large.FEW and x.flags.c_contiguous and x.dtype == np.float64 and (r := large.along().multiply_add(x, y, z)) is not None:
+    if x.size >= large.FEW and x.flags.c_contiguous and x.dtype == np.float64 and (r := large.scan_gather().multiply_add(x, y, z)) is not None:
         return r
     p = x * y
     split = 134217729.0

@@ -390,7 +390,7 @@ def _blocks(start, stop, x, y):
 
 
 def _team(kind, x, w, b, y, count, each, channels, work, geometry):
-    """True if the thread pool of `pool.py` ran the convolution.
+    """True if the thread pool of `thread_pool.py` ran the convolution.
 
     The `count` parts of `each` images or channels are divided into as many pieces as there are
     threads.
@@ -525,7 +525,7 @@ def _small(dtype, size, weight, stride, padding, dilation, groups, out, turned=F
     if math.prod(out) * weight[1] * math.prod(kernel) > room or weight[1] * math.prod(
             [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, stride, kernel, dilation)]) > room:
         return y, None
-    return y, large.pools().described(size[2:], kernel, stride, tuple([lo for lo, _ in padding]), dilation, out)
+    return y, large.pooling().described(size[2:], kernel, stride, tuple([lo for lo, _ in padding]), dilation, out)
 
 
 def _laid(a):
@@ -575,7 +575,7 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
             return y if b is None else _add_bias(y, b)
     elif windows is not None:
         y = np.empty(shape, x.dtype)
-        if (c := large.pools()).convolve(c.FORWARD, windows, groups, x, w, b, y):
+        if (c := large.pooling()).convolve(c.FORWARD, windows, groups, x, w, b, y):
             return y
     return _conv(x, w, b, stride, padding, dilation, groups, out)
 
@@ -623,7 +623,7 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
             return x if b is None else _add_bias(x, b)
     elif windows is not None:
         x = np.empty(shape, g.dtype)
-        if (c := large.pools()).convolve(c.INPUT, windows, groups, x, w, None, _laid(g)):
+        if (c := large.pooling()).convolve(c.INPUT, windows, groups, x, w, None, _laid(g)):
             return x if b is None else _add_bias(x, b)
     return _conv_transposed(g, w, b, size, stride, padding, dilation, groups)
 
@@ -673,7 +673,7 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
             return product(g.reshape(g.shape[:2]).T, x.reshape(x.shape[0], -1)).reshape(shape)
     elif windows is not None:
         w = np.empty(shape, g.dtype)
-        if (c := large.pools()).convolve(c.WEIGHT, windows, groups, x, w, None, _laid(g)):
+        if (c := large.pooling()).convolve(c.WEIGHT, windows, groups, x, w, None, _laid(g)):
             return w
     return _conv_weight(g, x, kernel, stride, padding, dilation, groups)
 
@@ -795,7 +795,7 @@ def im2col(x, *, kernel, dilation, padding, stride):
     """Unfolds (N, C, H, W) to (N, C * prod(kernel), L)."""
     pads = tuple((p, p) for p in padding)
     out = out_size(x.shape[2:], kernel, stride, pads, dilation)
-    if (r := large.pools().columns(x, kernel, stride, padding, dilation, out)) is not None:
+    if (r := large.pooling().columns(x, kernel, stride, padding, dilation, out)) is not None:
         return r
     if any(padding):
         r = np.zeros(x.shape[:2] + tuple(n + 2 * p for n, p in zip(x.shape[2:], padding)), x.dtype)
@@ -811,7 +811,7 @@ def col2im(cols, *, size, kernel, dilation, padding, stride):
     """Folds (N, C * prod(kernel), L) to (N, C, *size); overlapping elements are summed."""
     pads = tuple((p, p) for p in padding)
     out = out_size(size, kernel, stride, pads, dilation)
-    if (r := large.pools().columns_back(cols, tuple(size), kernel, stride, padding, dilation, out)) is not None:
+    if (r := large.pooling().columns_back(cols, tuple(size), kernel, stride, padding, dilation, out)) is not None:
         return r
     n = cols.shape[0]
     return fold(np.ascontiguousarray(cols).reshape((n, cols.shape[1] // math.prod(kernel)) + tuple(kernel) + out),

@@ -42,7 +42,7 @@ def store(to: Array, a: Array) -> None:
     """Assigns to[...] = a. Large arrays of one shape are copied in C, whatever the order of their
     axes."""
     if a.size < _LARGE or not a.ndim or a.shape != to.shape or a.nbytes < _SHARED and a.flags.c_contiguous and to.flags.c_contiguous or not to.flags.writeable \
-            or a.__class__ is not np.ndarray or to.__class__ is not np.ndarray or np.may_share_memory(to, a) or not large.moves().copied(to, a):
+            or a.__class__ is not np.ndarray or to.__class__ is not np.ndarray or np.may_share_memory(to, a) or not large.copy_pad_grid().copied(to, a):
         to[...] = a
 
 
@@ -52,7 +52,7 @@ def fill(to: Array, value: Array) -> None:
     256 KB of float32 take 5.7 us in C, 7.2 us in NumPy, 5.5 us in PyTorch; 64 KB take 3.8, 2.4 and
     2.7 us.
     """
-    if to.nbytes < MANY or to.__class__ is not np.ndarray or not large.moves().filled(to, value):
+    if to.nbytes < MANY or to.__class__ is not np.ndarray or not large.copy_pad_grid().filled(to, value):
         to[...] = value
 
 
@@ -68,7 +68,7 @@ def copy_c(a: Array, alone: bool = False) -> Array:
         return a.copy() if alone or a.nbytes < _SHARED else duplicate(a)
     if a.size >= _LARGE and a.__class__ is np.ndarray:
         r = np.empty(a.shape, a.dtype)
-        if large.moves().copied(r, a, alone):
+        if large.copy_pad_grid().copied(r, a, alone):
             return r
     if a.strides[-2] >= a.strides[-1] or a.strides[-1] * a.shape[-1] < 1 << 17:
         return a.copy()
@@ -82,7 +82,7 @@ def duplicate(a: Array) -> Array:
     """Returns a.copy(order="K"): the copy has the array's memory order."""
     if a.nbytes >= _SHARED and threads.count() > 1 and a.__class__ is np.ndarray:
         r = np.empty_like(a)
-        if large.moves().copied(r, a):
+        if large.copy_pad_grid().copied(r, a):
             return r
     return a.copy(order="K")
 

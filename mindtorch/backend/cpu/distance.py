@@ -9,9 +9,9 @@ from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, fill_where, unary
 from mindtorch.backend.cpu.blas import product
 from mindtorch.backend.cpu.sum import sums
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 
-_sqrt, _over, _same = unary(np.sqrt, pool.LARGE_FUNCTION), binary(np.true_divide), binary(np.equal)
+_sqrt, _over, _same = unary(np.sqrt, thread_pool.LARGE_FUNCTION), binary(np.true_divide), binary(np.equal)
 _BLOCK = 1 << 22  # elements of the (P, R, M) differences in memory at a time
 
 

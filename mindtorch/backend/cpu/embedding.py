@@ -20,7 +20,7 @@ def _check(index, rows):
 # ------------------------------------------------------------------ embedding
 @kernel("embedding embedding_sparse")
 def _lookup(w, index, *, padding, by_freq):
-    r = large.moves().picked(w, index, 0, index.size * w[:1].nbytes)
+    r = large.copy_pad_grid().picked(w, index, 0, index.size * w[:1].nbytes)
     if r is not None:
         if r is False:
             raise _out_of_range()
@@ -198,8 +198,8 @@ def _bag_rows(w, index, bag, samples, divisor, *, bags):
     are None.
     """
     r = np.empty((bags, w.shape[1]), w.dtype)
-    native = large.moves()
-    if native.bags(native.SUMS, index, bag, samples, r, w, divisor):
+    c_kernels = large.copy_pad_grid()
+    if c_kernels.bags(c_kernels.SUMS, index, bag, samples, r, w, divisor):
         return r
     rows = w.take(index, 0)
     r = _bag_sum(rows if samples is None else rows * samples[:, None], bag, bags=bags)
@@ -209,8 +209,8 @@ def _bag_rows(w, index, bag, samples, divisor, *, bags):
 @kernel("embedding_bag_rows_backward")
 @quiet
 def _bag_rows_grad(g, index, bag, samples, *, rows):
-    r, native = np.zeros((rows, g.shape[1]), g.dtype), large.moves()
-    if native.bags(native.BACK, index, bag, samples, r, g=g):
+    r, c_kernels = np.zeros((rows, g.shape[1]), g.dtype), large.copy_pad_grid()
+    if c_kernels.bags(c_kernels.BACK, index, bag, samples, r, g=g):
         return r
     each = g.take(bag, 0)
     return embedding_grad(each if samples is None else each * samples[:, None], index, rows)
@@ -220,15 +220,15 @@ def _bag_rows_grad(g, index, bag, samples, *, rows):
 @quiet
 def _bag_dots(w, g, index, bag):
     """Returns the dot products of the rows w[index[k]] and g[bag[k]]."""
-    r, native = np.empty(index.size, g.dtype), large.moves()
-    if native.bags(native.DOTS, index, bag, None, r, w, g=g):
+    r, c_kernels = np.empty(index.size, g.dtype), large.copy_pad_grid()
+    if c_kernels.bags(c_kernels.DOTS, index, bag, None, r, w, g=g):
         return r
     return np.einsum("kd,kd->k", w.take(index, 0), g.take(bag, 0))
 
 
 @kernel("pick_rows")
 def _pick_rows(a, index):
-    r = large.moves().picked(a, index, 0, index.size * a[:1].nbytes)
+    r = large.copy_pad_grid().picked(a, index, 0, index.size * a[:1].nbytes)
     if r is not None and r is not False:
         return r
     return a.take(index, 0)  # 1024 rows of 64 take 5 us, with a[index] 12 us

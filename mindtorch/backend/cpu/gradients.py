@@ -4,7 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.copies import beside, copy_c, crosses, store
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, binary, plain, write
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.strides import empty
 
 _F32 = np.dtype(np.float32)
@@ -18,8 +18,8 @@ def _in_order(a, b):
     than the copy.
     """
     if a.flags.c_contiguous:
-        return a, beside(b, pool.LARGE) if not b.flags.c_contiguous and crosses(b) else b
-    return beside(a, pool.LARGE) if b.flags.c_contiguous and crosses(a) else a, b
+        return a, beside(b, thread_pool.LARGE) if not b.flags.c_contiguous and crosses(b) else b
+    return beside(a, thread_pool.LARGE) if b.flags.c_contiguous and crosses(a) else a, b
 
 
 @kernel("gradient_sum")

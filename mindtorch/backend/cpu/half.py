@@ -13,7 +13,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu import threads
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.interface import Array, Kernel, NpDtype
 from mindtorch.backend.mindspore.private import bfloat16_np
@@ -28,7 +28,7 @@ def _in_c(kind, a, dtype):
 
     The array or its transpose has to be contiguous.
     """
-    lib = pool.ready() if a.size >= _LEAST else None
+    lib = thread_pool.ready() if a.size >= _LEAST else None
     if lib is None or not (a.flags.c_contiguous or a.flags.f_contiguous):
         return None
     r = np.empty_like(a, dtype)

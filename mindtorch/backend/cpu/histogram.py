@@ -27,7 +27,7 @@ def _numbered(a, least):
 
 @kernel("bincount")
 def _bincount(a, weights, *, minlength):
-    if weights is None and (r := large.along().counted(a, minlength)) is not None:
+    if weights is None and (r := large.scan_gather().counted(a, minlength)) is not None:
         return r
     if a.size and a.min() < 0:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")

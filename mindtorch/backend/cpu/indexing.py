@@ -13,7 +13,7 @@ from mindtorch.backend.cpu.copies import given, own, owning
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 _ALL = slice(None)
-GATHER, PUT, ADD = range(3)  # as in `backend/native/scan_gather.py`
+GATHER, PUT, ADD = range(3)  # as in `backend/c_kernels/scan_gather.py`
 
 
 def _moved(what, a, i, dim, line):
@@ -22,7 +22,7 @@ def _moved(what, a, i, dim, line):
     False if an index is out of range (some elements have been moved by then), None if there is no
     C. 16x16 takes 2.3 us, in NumPy 7 to 20 us.
     """
-    return large.along().move(what, a, i, dim, line) if a.ndim and i.ndim else None
+    return large.scan_gather().move(what, a, i, dim, line) if a.ndim and i.ndim else None
 
 
 # ------------------------------------------------------------------ linear indices
@@ -87,7 +87,7 @@ def add_rows_at(r, src, index, dim):
     1024 rows of 1024 into 1024 take 2500 us element by element, 600 us row by row (PyTorch 340 us);
     rows of 128 take 170 and 500 us.
     """
-    if not src.size or large.along().rows(ADD, r, index if index.ndim == 1 else index.reshape(-1), dim, src):
+    if not src.size or large.scan_gather().rows(ADD, r, index if index.ndim == 1 else index.reshape(-1), dim, src):
         return
     inner = 1
     for n in r.shape[dim + 1:]:
@@ -270,10 +270,10 @@ def _scatter_count(g, i, *, dim, include_self):
 def _index_select(a, i, *, dim, check):
     if a.ndim and dim == a.ndim - 1 and i.ndim and a.flags.c_contiguous:
         r = np.empty((*a.shape[:dim], i.size), a.dtype)
-        if large.along().rows(GATHER, a, i, dim, r):  # (checks the indices itself)
+        if large.scan_gather().rows(GATHER, a, i, dim, r):  # (checks the indices itself)
             return r
     if a.ndim and a.size and i.ndim:
-        r = large.moves().picked(a, i, dim, a.nbytes // a.shape[dim] * i.size)
+        r = large.copy_pad_grid().picked(a, i, dim, a.nbytes // a.shape[dim] * i.size)
         if r is not None and r is not False:
             return r
     if check and i.size:
@@ -303,7 +303,7 @@ def _index_add(a, src, i, *, dim, alpha):
         src = (src * np.array(alpha, src.dtype)).astype(src.dtype, copy=False)
     _check_given(a, i, dim, True)
     r = own(a)
-    if a.ndim and i.ndim and large.along().rows(ADD, r, i, dim, np.ascontiguousarray(src)):
+    if a.ndim and i.ndim and large.scan_gather().rows(ADD, r, i, dim, np.ascontiguousarray(src)):
         return r
     check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     if not a.ndim:
@@ -437,7 +437,7 @@ def _index(a, *indices, dims):
             if many >= large.FEW:
                 j = np.where(i < 0, i + n, i) if i.min() < 0 else i
                 r = np.empty((*a.shape[:d], *i.shape, *a.shape[d + 1:]), a.dtype)
-                if large.along().rows(GATHER, a, j.reshape(-1), d, r):
+                if large.scan_gather().rows(GATHER, a, j.reshape(-1), d, r):
                     return r
         r = a[key_of(indices, dims)]
     except IndexError as e:
@@ -457,7 +457,7 @@ def _added(fresh, indices, dims, values):
     """Returns fresh() with `values` added at `indices`."""
     r, i, d = fresh(), indices[0], dims[0]
     if len(dims) == 1 == i.ndim and values.shape == r.shape[:d] + i.shape + r.shape[d + 1:]:
-        done = large.along().rows(ADD, r, i, d, np.ascontiguousarray(values))
+        done = large.scan_gather().rows(ADD, r, i, d, np.ascontiguousarray(values))
         if done:
             return r
         if done is False:  # an index is negative or out of range
@@ -482,7 +482,7 @@ def _add_at(r, indices, dims, values):
                 pos = i if pos is None else pos * n + i
             shape = pos.shape + r.shape[len(dims):]
             full = np.ascontiguousarray(values if values.shape == shape else np.broadcast_to(values, shape))
-            if full.size and large.along().rows(ADD, r.reshape(-1, inner), pos.reshape(-1), 0, full.reshape(-1, inner)):
+            if full.size and large.scan_gather().rows(ADD, r.reshape(-1, inner), pos.reshape(-1), 0, full.reshape(-1, inner)):
                 return
             if inner != 1:
                 pos = pos.reshape(-1, 1) * inner + np.arange(inner)
@@ -543,7 +543,7 @@ def _found(a, apart=False):
     For 65536 bools, half of them True, NumPy takes 1.4 times PyTorch's time, and as long again to
     combine the rows.
     """
-    return large.along().nonzero(a if a.dtype.kind == "b" else (a.astype(np.float32) if a.dtype.kind == "V" else a).astype(np.bool_), apart)
+    return large.scan_gather().nonzero(a if a.dtype.kind == "b" else (a.astype(np.float32) if a.dtype.kind == "V" else a).astype(np.bool_), apart)
 
 
 @kernel("nonzero")

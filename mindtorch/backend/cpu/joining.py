@@ -23,7 +23,7 @@ def joined(arrays, dim):
             if a.dtype is not d and a.dtype != d or a.ndim != first.ndim or a.shape[:dim] + a.shape[dim + 1:] != kept:
                 return concatenate(arrays, dim)
             n += a.shape[dim]
-        r, at, lead, copied = np.empty((*kept[:dim], n, *kept[dim:]), d), 0, (_ALL,) * dim, large.moves().copied
+        r, at, lead, copied = np.empty((*kept[:dim], n, *kept[dim:]), d), 0, (_ALL,) * dim, large.copy_pad_grid().copied
         for a in arrays:
             part = r[lead + (slice(at, at + a.shape[dim]),)]
             if not copied(part, a):

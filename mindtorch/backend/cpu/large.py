@@ -28,38 +28,39 @@ SOME = 2
 
 
 @functools.cache
-def along() -> ModuleType:
-    """Returns `backend/native/scan_gather.py` (C for ops along an axis), imported at the first use."""
-    from mindtorch.backend.native import scan_gather as found
+def scan_gather() -> ModuleType:
+    """Returns `backend/c_kernels/scan_gather.py` (C for ops along an axis), imported at the first
+    use."""
+    from mindtorch.backend.c_kernels import scan_gather as found
     return found
 
 
 @functools.cache
-def rows() -> ModuleType:
-    """Returns `backend/native/rows.py` (C for rows and columns), imported at the first use."""
-    from mindtorch.backend.native import rows as found
+def reduce() -> ModuleType:
+    """Returns `backend/c_kernels/reduce.py` (C for rows and columns), imported at the first use."""
+    from mindtorch.backend.c_kernels import reduce as found
     return found
 
 
 @functools.cache
-def draws() -> ModuleType:
-    """Returns `backend/native/draws.py` (C for random numbers), imported at the first use."""
-    from mindtorch.backend.native import draws as found
+def random() -> ModuleType:
+    """Returns `backend/c_kernels/random.py` (C for random numbers), imported at the first use."""
+    from mindtorch.backend.c_kernels import random as found
     return found
 
 
 @functools.cache
-def moves() -> ModuleType:
-    """Returns `backend/native/moves.py` (C for picking along several axes, and copies), imported at
-    the first use."""
-    from mindtorch.backend.native import moves as found
+def copy_pad_grid() -> ModuleType:
+    """Returns `backend/c_kernels/copy_pad_grid.py` (C for picking along several axes, and copies),
+    imported at the first use."""
+    from mindtorch.backend.c_kernels import copy_pad_grid as found
     return found
 
 
 @functools.cache
-def pools() -> ModuleType:
-    """Returns `backend/native/pools.py` (C for pooling), imported at the first use."""
-    from mindtorch.backend.native import pools as found
+def pooling() -> ModuleType:
+    """Returns `backend/c_kernels/pooling.py` (C for pooling), imported at the first use."""
+    from mindtorch.backend.c_kernels import pooling as found
     return found
 
 

@@ -104,7 +104,7 @@ def nll(x, target, weight, *, reduction, ignore_index):
     if weight is None and x.size >= large.SOME and not 0 <= ignore_index < x.shape[1]:
         # If all targets are in range, none of them is ignored. 8x8 takes 2.2 us, in NumPy 14 us.
         v = np.empty(target.shape, x.dtype)
-        if large.along().move(large.along().GATHER, x, target[:, None], 1, v[:, None]):
+        if large.scan_gather().move(large.scan_gather().GATHER, x, target[:, None], 1, v[:, None]):
             return _plainly(v, reduction, -v.size), None
     return _nll_of_all(x, target, weight, reduction, ignore_index)
 
@@ -138,7 +138,7 @@ def nll_grad(g, target, w, *, reduction, ignore_index, size):
         v = np.where(mask, v, v.dtype.type(0))
     t, v = t[:, None], v[:, None].astype(g.dtype, copy=False)
     # 8x8: 1.5 us, in NumPy 12 us
-    if not r.size or not large.along().move(large.along().PUT, r, t, 1, v):
+    if not r.size or not large.scan_gather().move(large.scan_gather().PUT, r, t, 1, v):
         np.put_along_axis(r, t, v, 1)
     return r
 
@@ -152,7 +152,7 @@ def cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
     exponentials of the shifted logits, their sums, weight of each sample or None as in `nll`).
     """
     if weight is None and not smoothing and x.size >= large.SOME and not 0 <= ignore_index < x.shape[1] and \
-            (got := large.rows().cross(x, target)) is not None:  # as in nll; 8x8: 3 us, below 9 us
+            (got := large.reduce().cross(x, target)) is not None:  # as in nll; 8x8: 3 us, below 9 us
         e, s, v = got
         return _plainly(v, reduction, v.size), e, s, None
     return _cross_entropy(x, target, weight, ignore_index, smoothing, reduction)
@@ -166,7 +166,7 @@ def _cross_entropy(x, target, weight, ignore_index, smoothing, reduction):
     x = np.ascontiguousarray(x)
     n = x.shape[0]
     t, w, mask = _samples(target, weight, x.shape[1], ignore_index, x.dtype)
-    if not smoothing and x.size >= large.SOME and (got := large.rows().cross(x, t)) is not None:
+    if not smoothing and x.size >= large.SOME and (got := large.reduce().cross(x, t)) is not None:
         e, s, v = got
     elif x.size >= large.LEAST and not smoothing and x.dtype.kind == "f":
         e, s, v = np.empty(x.shape, x.dtype), np.empty(n, x.dtype), np.empty(n, x.dtype)
@@ -225,7 +225,7 @@ def cross_entropy_grad(g, target, weight, e, s, w, *, ignore_index, smoothing, r
             a = np.where(mask, a, d(0))
     a = np.broadcast_to(a, (n,)).astype(e.dtype)
     if not smoothing:
-        if e.size >= large.SOME and (r := large.rows().cross_back(e, t, a / s, a)) is not None:
+        if e.size >= large.SOME and (r := large.reduce().cross_back(e, t, a / s, a)) is not None:
             return r if low is None else downcast(r, low)
         by = (a / s)[:, None]
         if e.size >= large.LEAST:

@@ -58,7 +58,7 @@ class Generator:
     def __init__(self, device="cpu"):
         self.device = device
         self._bits = np.random.MT19937(0)
-        self._source = None  # the C code's data for this generator (`native/draws.py`)
+        self._source = None  # the C code's data for this generator (`c_kernels/random.py`)
         self._seeder = np.random.RandomState(self._bits)
         self.manual_seed(_DEFAULT_SEED)
 
@@ -180,7 +180,7 @@ class Generator:
             words = self._buf[self._pos : end]
             self._pos = end
             return words
-        if (words := large.draws().words(self, n)) is not None:
+        if (words := large.random().words(self, n)) is not None:
             return words
         rest = self._buf[self._pos :]
         need = n - rest.size
@@ -207,7 +207,7 @@ class Generator:
 
     def _doubles(self, n):
         """Returns the next n float64 uniforms in [0, 1), with 53 random bits."""
-        if (doubles := large.draws().doubles(self, n)) is not None:
+        if (doubles := large.random().doubles(self, n)) is not None:
             return doubles
         longs = self._longs(n)
         longs &= np.uint64(2**53 - 1)
@@ -217,7 +217,7 @@ class Generator:
 
     def _floats(self, n):
         """Returns the next n float32 uniforms in [0, 1), with 24 random bits."""
-        if (floats := large.draws().uniforms(self, n)) is not None:
+        if (floats := large.random().uniforms(self, n)) is not None:
             return floats
         return uniform_floats(self._words(n))
 

@@ -43,7 +43,7 @@ def layer_norm(x, w, b, *, n, eps, own=True):
     None. With own=False and without weight and bias, the result may be the normalized rows
     themselves, which the caller must not modify.
     """
-    if x.size >= large.SOME and (got := large.rows().norm(x, n, w, b, eps)) is not None:
+    if x.size >= large.SOME and (got := large.reduce().norm(x, n, w, b, eps)) is not None:
         return *got, None, None
     m = x.reshape(-1, n) if x.size else x.reshape(0 if not n else x.size // n, n)
     if not m.flags.c_contiguous:
@@ -149,7 +149,7 @@ def _layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
 
 def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
     """Returns (gradient of x, of w, of b)."""
-    if mean is not None and xhat is None and g.size >= large.SOME and (got := large.rows().norm_back(g, x, w, mean, rstd, n, needs)) is not None:
+    if mean is not None and xhat is None and g.size >= large.SOME and (got := large.reduce().norm_back(g, x, w, mean, rstd, n, needs)) is not None:
         return got[0], None if got[1] is None else got[1].reshape(w.shape), got[2]
     if var is not None and xhat is None and g.dtype == x.dtype == F32:
         m, g2 = np.ascontiguousarray(x).reshape(-1, n), np.ascontiguousarray(g).reshape(-1, n)
@@ -208,7 +208,7 @@ def rms_norm(x, w, *, n, eps):
 
     Returns (result, reciprocal of the root).
     """
-    if x.size >= large.SOME and (got := large.rows().norm(x, n, w, None, eps, False)) is not None:
+    if x.size >= large.SOME and (got := large.reduce().norm(x, n, w, None, eps, False)) is not None:
         return got[0], got[2]
     m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
     d = m.dtype.type
@@ -235,7 +235,7 @@ def rms_norm(x, w, *, n, eps):
 @quiet
 def rms_norm_grad(g, x, w, rstd, *, n, needs):
     """Returns (gradient of x, of w)."""
-    if g.size >= large.SOME and (got := large.rows().norm_back(g, x, w, None, rstd, n, (*needs[:2], False))) is not None:
+    if g.size >= large.SOME and (got := large.reduce().norm_back(g, x, w, None, rstd, n, (*needs[:2], False))) is not None:
         return got[0], None if got[1] is None else got[1].reshape(w.shape)
     g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
     m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
@@ -407,7 +407,7 @@ def batch_norm_train(x, w, b, *, eps):
         return x.copy(), nan, nan, nan, None
     # C / NumPy, forward and backward: 1x4x8x8 4.3 / 21 us and 4.4 / 19 us, 16x64x32x32 203 / 1222
     # us and 294 / 1525 us.
-    if (got := large.rows().groups(x, w, b, c, eps, batch=True)) is not None:
+    if (got := large.reduce().groups(x, w, b, c, eps, batch=True)) is not None:
         return *got, None
     if x.size >= large.LEAST and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
         return _batch_norm_in_pieces(x, w, b, n, c, hw, eps)
@@ -440,7 +440,7 @@ def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, eps, needs):
     if not x.size:
         return g.copy(), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
     if xc is None:
-        got = large.rows().groups_back(g, np.ascontiguousarray(x), w, mean, rstd, needs[0], batch=True)
+        got = large.reduce().groups_back(g, np.ascontiguousarray(x), w, mean, rstd, needs[0], batch=True)
         if got is not None:
             return got[0], got[1] if needs[1] else None, got[2] if needs[2] else None
     if xc is None and x.size >= large.LEAST and x.dtype == g.dtype and x.dtype.kind == "f":
@@ -467,7 +467,7 @@ def _channel_products(a, b):
     """Returns the sums of a * b of (N, C, positions) by channel."""
     n, c, hw = a.shape
     if hw >= _ROW and a.size >= large.FEW and a.dtype == b.dtype:
-        r = large.along().sums(a.reshape(n * c, hw), large.along().PRODUCT, b.reshape(n * c, hw))
+        r = large.scan_gather().sums(a.reshape(n * c, hw), large.scan_gather().PRODUCT, b.reshape(n * c, hw))
         if r is not None:
             return sums(r.reshape(n, c), (0,))
     return np.einsum("ncl,ncl->c", a, b)
@@ -479,7 +479,7 @@ def batch_norm_eval(x, w, b, mean, var, *, eps):
     if channels_last(x) and x.size:
         return _from_positions(batch_norm_eval(_positions(x), w, b, mean, var, eps=eps), x.shape)
     # 1x3x8x8 takes 2.6 us, with factors and summands computed in NumPy 10.8 us.
-    r = large.rows().scaled(np.ascontiguousarray(x), w, b, mean, var, eps)
+    r = large.reduce().scaled(np.ascontiguousarray(x), w, b, mean, var, eps)
     return _scaled(x, w, b, mean, var, eps) if r is None else r
 
 
@@ -520,7 +520,7 @@ def _batch_norm_eval_grad(g, x, w, mean, var, *, eps, needs):
     gx = gw = gb = None
     if needs[0]:
         scale = rstd if w is None else rstd * w
-        gx = large.rows().channels(g2.reshape(g.shape), scale) if g.size >= large.SOME else None
+        gx = large.reduce().channels(g2.reshape(g.shape), scale) if g.size >= large.SOME else None
         if gx is None:
             gx = (g2 * (np.repeat(scale, hw) if hw != 1 else scale)).reshape(g.shape)
     if needs[2] or needs[1]:
@@ -605,34 +605,34 @@ def _group_norm_rows(x, w, b, n, c, groups, hw, eps):
     8x33x113x111 float32 in 3 groups with weight and bias takes 1.4 ms, in pieces 3.3 ms (PyTorch
     1.6 ms).
     """
-    native = large.along()
+    c_kernels = large.scan_gather()
     m = x.reshape(n * groups, -1)
-    mean = native.sums(m, times=1 / m.shape[1])
+    mean = c_kernels.sums(m, times=1 / m.shape[1])
     if mean is None:
         return None
-    rstd = (1 / np.sqrt(native.sums(m, native.CENTRED, mean, 1 / m.shape[1]) + m.dtype.type(eps))).astype(m.dtype, copy=False)
+    rstd = (1 / np.sqrt(c_kernels.sums(m, c_kernels.CENTRED, mean, 1 / m.shape[1]) + m.dtype.type(eps))).astype(m.dtype, copy=False)
     factor = np.repeat(rstd.astype(np.float64), c // groups)
     if w is not None:
         factor *= _by_channel(w, n, c)
     shift = np.repeat(-mean.astype(np.float64), c // groups) * factor
     if b is not None:
         shift += _by_channel(b, n, c)
-    return native.combined(x.reshape(n * c, hw), factor, shift).reshape(x.shape), mean, rstd, None
+    return c_kernels.combined(x.reshape(n * c, hw), factor, shift).reshape(x.shape), mean, rstd, None
 
 
 def _group_norm_grad_rows(g, x, w, mean, rstd, n, c, groups, hw):
-    native = large.along()
+    c_kernels = large.scan_gather()
     v, xs, rows, cg = g.reshape(n * c, hw), x.reshape(n * c, hw), n * groups, c // groups
-    plain = native.sums(v)
+    plain = c_kernels.sums(v)
     if plain is None:
         return None
     # gx = a * g + b * x + c with b and c per group
-    plain, dot = (s.astype(np.float64).reshape(rows, cg) for s in (plain, native.sums(v, native.PRODUCT, xs)))
+    plain, dot = (s.astype(np.float64).reshape(rows, cg) for s in (plain, c_kernels.sums(v, c_kernels.PRODUCT, xs)))
     mean, rstd, by = mean.astype(np.float64)[:, None], rstd.astype(np.float64)[:, None], _by_channel(w, n, c).reshape(rows, cg)
     gw = (dot - plain * mean) * rstd
     b = (gw * by).sum(1, keepdims=True) * rstd * rstd / (-cg * hw)
     shift = -b * mean - (plain * by).sum(1, keepdims=True) * rstd / (cg * hw)
-    gx = native.combined(xs, np.repeat(b, cg), np.repeat(shift, cg), v, (by * rstd).reshape(-1))
+    gx = c_kernels.combined(xs, np.repeat(b, cg), np.repeat(shift, cg), v, (by * rstd).reshape(-1))
     return gx.reshape(x.shape), *[s.reshape(n, c).sum(0).astype(g.dtype, copy=False) for s in (gw, plain)]
 
 
@@ -650,7 +650,7 @@ def _group_norm(x, w, b, *, groups, eps):
     hw = math.prod(x.shape[2:])
     if not x.size:
         return np.zeros_like(x), None, np.zeros(n * groups, x.dtype), None
-    if (got := large.rows().groups(np.ascontiguousarray(x), w, b, n * groups, eps)) is not None:
+    if (got := large.reduce().groups(np.ascontiguousarray(x), w, b, n * groups, eps)) is not None:
         y, mean, _, rstd = got
         return y, mean, rstd, None
     if x.size >= large.FEW and hw >= _ROW and (got := _group_norm_rows(np.ascontiguousarray(x), w, b, n, c, groups, hw, eps)) is not None:
@@ -677,7 +677,7 @@ def _group_norm_grad(g, x, w, mean, rstd, xhat, *, groups, needs):
     if not x.size:
         return np.zeros_like(x), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
     g = np.ascontiguousarray(g)
-    if xhat is None and (got := large.rows().groups_back(g, np.ascontiguousarray(x), w, mean, rstd, needs[0])) is not None:
+    if xhat is None and (got := large.reduce().groups_back(g, np.ascontiguousarray(x), w, mean, rstd, needs[0])) is not None:
         return got
     if xhat is None and x.size >= large.FEW and x.dtype == g.dtype:
         return group_norm_grad(g, np.ascontiguousarray(x), w, mean, rstd, groups=groups)

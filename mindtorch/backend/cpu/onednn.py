@@ -32,7 +32,7 @@ import threading
 
 import numpy as np
 
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import OutOfMemoryError, address
 from mindtorch.backend.signals import SignalStack
@@ -183,7 +183,7 @@ class _Shared:
                         self.address = {n: _P.from_buffer(getattr(lib, f"dnnl_{n}")).value for n in (
                             "sgemm", "memory_set_data_handle", "primitive_execute", "threadpool_interop_set_max_concurrency")}
                         if self.own:
-                            pool.prepare(self.address["threadpool_interop_set_max_concurrency"])
+                            thread_pool.prepare(self.address["threadpool_interop_set_max_concurrency"])
                     self.lib, self.known = lib, True
         return self.lib
 
@@ -506,11 +506,11 @@ def gemm(a, b, c, beta=0.0):
 
 
 def gemm_shared(a, b, c, bias=None):
-    """Like `gemm` with beta 0, in pieces on the threads of `pool.py`.
+    """Like `gemm` with beta 0, in pieces on the threads of `thread_pool.py`.
 
     `bias` (contiguous, float32) is added to each row. Returns False if there is no thread pool.
     """
-    team = pool.ready() if own() else None
+    team = thread_pool.ready() if own() else None
     if team is None:
         return False
     ta, la = _matrix(a)
@@ -532,12 +532,12 @@ def _offsets(shape, strides):
 
 def gemms(a, b, c, alone):
     """Computes c = a @ b for stacks of float32 matrices with equal leading dims, on the threads of
-    `pool.py`.
+    `thread_pool.py`.
 
     With `alone`, the calling thread computes all of it. Returns False if there is no thread pool.
     Raises ValueError if a matrix has neither contiguous rows nor contiguous columns.
     """
-    team = pool.ready() if own() else None
+    team = thread_pool.ready() if own() else None
     if team is None:
         return False
     lead = len(c.shape) - 2

@@ -7,8 +7,8 @@ layer norm 1000 / 210 / 250, its gradient 2700 / 450 / 500. The forward log_soft
 NumPy: oneDNN's error there reaches 4e-6.
 
 These kernels are used only with AVX-512. With AVX2 the C loops of this package
-(csrc/elementwise_table.h) take the same time or less, a third for tanh gelu. PyTorch's exact gelu is
-oneDNN's as well, so that result is bit-equal; the tanh form is not.
+(csrc/elementwise_table.h) take the same time or less, a third for tanh gelu. PyTorch's exact gelu
+is oneDNN's as well, so that result is bit-equal; the tanh form is not.
 
 A primitive is created for a fixed piece size (0.3 ms, once per thread). The last piece of an array
 overlaps the one before.
@@ -24,14 +24,14 @@ from mindtorch.backend.cpu import large, onednn, threads
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.onednn import _DIFF, _DST, _FORWARD, _P, _SCRATCHPAD, _SRC, _Arg, _Desc, _Kernel, _Memory, _mine, _shared, check
 from mindtorch.backend.cpython import at_fork
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 
 ALGORITHMS = {"logistic": (0x29, 0.0, 0.0), "swish": (0x2c, 1.0, 0.0), "gelu_tanh": (0x2b, 0.0, 0.0), "gelu_erf": (0x31, 0.0, 0.0),
               "hardswish": (0x34, 1 / 6, 0.5), "hardsigmoid": (0x28, 1 / 6, 0.5), "exp": (0x2a, 0.0, 0.0)}
 _F32 = np.dtype(np.float32)
 _WIDE = 1 << 17  # maximum elements per piece
 _NARROW = 1 << 13  # minimum elements for this module
-# minimum elements for sharing a pass between the threads of `mindtorch/backend/native/pool.py`
+# minimum elements for sharing a pass between the threads of `c_kernels/thread_pool.py`
 _SHARED = 1 << 15
 _KEPT = 256  # maximum cached kernels per thread
 
@@ -124,7 +124,7 @@ class _PassOf(ctypes.Structure):
 
 
 class _Passes:
-    """One primitive per thread of `mindtorch/backend/native/pool.py`."""
+    """One primitive per thread of `mindtorch/backend/c_kernels/thread_pool.py`."""
 
     def __init__(self, make, count):
         self.lock = threading.Lock()
@@ -181,7 +181,7 @@ def eltwise(name, *arrays, backup=None):
     def by_backup(start, n):
         y[start:start + n] = backup(*[a[start:start + n] for a in flat])
 
-    if count >= _SHARED and threads_ > 1 and onednn.own() and (team := pool.ready()) is not None:
+    if count >= _SHARED and threads_ > 1 and onednn.own() and (team := thread_pool.ready()) is not None:
         n = 1 << min(count // threads_, _WIDE).bit_length() - 1
         left = None if backup is None else bytearray(-(-count // n))
         if _passes(name, n, backward, threads_).run(team, (*ins, to), n, count, None if left is None else (ctypes.c_char * len(left)).from_buffer(left)):

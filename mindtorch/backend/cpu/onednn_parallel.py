@@ -1,4 +1,4 @@
-"""oneDNN convolutions in pieces on the threads of `mindtorch/backend/native/pool.py`.
+"""oneDNN convolutions in pieces on the threads of `mindtorch/backend/c_kernels/thread_pool.py`.
 
 The steps of a call (setting the addresses of memory objects, reorders, kernels, sums of partial
 results) are recorded once per set of shapes, piece by piece, and then executed in C. The
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu import onednn
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.cpython import at_fork
 from mindtorch.backend.cpu.host import address
 
@@ -179,7 +179,7 @@ def run(kind, x, w, y, b, cut, pieces, geometry):
     cut: key that distinguishes calls with equal shapes but different pieces. pieces(): see `_Call`.
     Raises `Unsupported` if oneDNN has no kernel.
     """
-    team = pool.ready() if onednn.own() else None
+    team = thread_pool.ready() if onednn.own() else None
     if team is None:
         return False
     key = (kind, x.shape, w.shape, y.shape, x.strides, w.strides, y.strides, b is not None, cut, *geometry.values())

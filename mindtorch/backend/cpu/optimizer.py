@@ -21,7 +21,7 @@ from typing import Any
 from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import byte_bounds
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.mindspore.private import from_contiguous
 from mindtorch.backend.mindspore.runtime import ms, np
 
@@ -429,13 +429,13 @@ def _adam_of_mindspore(const, arrays):
 def _sgd_in_c(columns, options, numbers):
     maximize, decay, momentum, nesterov, first = options
     lr, *rest = numbers
-    return pool.update(pool.SGD, columns, (maximize, decay, (2 if first else 1) if momentum else 0, bool(momentum and nesterov)), (-lr, *rest))
+    return thread_pool.update(thread_pool.SGD, columns, (maximize, decay, (2 if first else 1) if momentum else 0, bool(momentum and nesterov)), (-lr, *rest))
 
 
 def _adam_in_c(columns, options, numbers):
     maximize, decay, decoupled, amsgrad = options
     size, *rest = numbers
-    return pool.update(pool.ADAM, columns, (maximize, (2 if decoupled else 1) if decay else 0, amsgrad, 0), (-size, *rest))
+    return thread_pool.update(thread_pool.ADAM, columns, (maximize, (2 if decoupled else 1) if decay else 0, amsgrad, 0), (-size, *rest))
 
 
 #: Updates with a one-pass C kernel (bit-equal), if a C compiler is available: 670,000 parameters

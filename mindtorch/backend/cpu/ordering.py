@@ -78,7 +78,7 @@ def _by_rows(a, axis, keepdim, do):
 @kernel("topk")
 def _topk(a, *, k, axis, largest, in_order):
     n = a.shape[axis] if a.ndim else 1
-    if k and (got := _by_rows(a, axis, True, lambda x: large.along().top(x, k, largest, a.size > selection.MOST))) is not None:
+    if k and (got := _by_rows(a, axis, True, lambda x: large.scan_gather().top(x, k, largest, a.size > selection.MOST))) is not None:
         return got
     if not 0 < k < n and not (k == n > 1) or a.size > selection.MOST:
         return _top(a, k, axis, largest)
@@ -179,8 +179,8 @@ def _unique(a, *, inverse, counts):
     x = _sortable(a)
     if x.itemsize == 1 and x.size >= large.FEW:
         return _distinct_bytes(x, inverse, counts)
-    if x.size >= large.FEW and large.along().orders(x.dtype, x.size):
-        got = large.along().order(np.ascontiguousarray(x).reshape(1, -1), False)
+    if x.size >= large.FEW and large.scan_gather().orders(x.dtype, x.size):
+        got = large.scan_gather().order(np.ascontiguousarray(x).reshape(1, -1), False)
         if got is not None:
             return _distinct(got[0][0], got[1][0], a.shape, inverse, counts)
     if inverse and x.size >= large.LEAST and x.dtype.kind in "fiu":
@@ -250,7 +250,7 @@ def _searchsorted(sequence, x, sorter, *, right, np_dtype, op):
         if sorter.size and (sorter.min() < 0 or sorter.max() >= sequence.shape[-1]):
             raise RuntimeError(f"torch.{op}(): sorter index out of range")
         sequence = np.take_along_axis(sequence, sorter, -1)
-    if sequence.size and (r := large.along().searched(sequence, x, right)) is not None:
+    if sequence.size and (r := large.scan_gather().searched(sequence, x, right)) is not None:
         return r if np_dtype == _I64 else r.astype(np_dtype)
     how = "right" if right else "left"
     if sequence.ndim == 1:
@@ -303,7 +303,7 @@ def _median_dim(a, axis, keepdim, skip):
     if a.ndim == 0:
         return a.copy(), np.zeros((), _I64)
     n = a.shape[axis]
-    along = large.along()
+    along = large.scan_gather()
     if (got := _by_rows(a, axis, keepdim, lambda x: along.ranked(x, along.SKIPPING if skip else along.MEDIAN, 0, keepdim))) is not None:
         return got
     missing = (a != a) if a.dtype.kind == "f" else np.zeros((), bool)
@@ -355,7 +355,7 @@ _median("nanmedian", True)
 def _kth(a, *, k, axis, keepdim):
     if a.ndim == 0:
         return a.copy(), np.zeros((), _I64)
-    if (got := _by_rows(a, axis, keepdim, lambda x: large.along().ranked(x, large.along().PLACE, k - 1, keepdim))) is not None:
+    if (got := _by_rows(a, axis, keepdim, lambda x: large.scan_gather().ranked(x, large.scan_gather().PLACE, k - 1, keepdim))) is not None:
         return got
     at = np.argpartition(a, k - 1, axis=axis).take([k - 1], axis=axis)
     v = np.take_along_axis(a, at, axis)

@@ -1,4 +1,4 @@
-"""Elementwise kernels on arrays: one-pass C loops (native/loops.py), with NumPy kernels as
+"""Elementwise kernels on arrays: one-pass C loops (c_kernels/elementwise.py), with NumPy kernels as
 fallback.
 
 `looped` tries the C loop of an op before its NumPy kernel. NumPy computes what the loop does not
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu.copies import beside, crosses
 from mindtorch.backend.cpu._numpy_private import EXTOBJ, SILENT, header, quiet, silent, where
@@ -36,9 +36,9 @@ _lib: Any = None
 
 def _code(name, dtype):
     global _lib
-    from mindtorch.backend.native import loops
-    _lib = loops.lib()
-    return loops.code(name, dtype)
+    from mindtorch.backend.c_kernels import elementwise
+    _lib = elementwise.lib()
+    return elementwise.code(name, dtype)
 
 
 class Loop:
@@ -70,7 +70,7 @@ class Loop:
                     return None  # NumPy's kernel raises the error
             out = _empty(shape, d)
         if out.size >= _SHARES:
-            pool.ready()
+            thread_pool.ready()
         at_y, at_z = _NONE if y is None else header(y), _NONE if z is None else header(z)
         if numbers is None:
             bad = _lib.mt_loop(how, header(out), header(x), at_y, at_z)
@@ -86,7 +86,7 @@ class Loop:
             return self(x, numbers=numbers)
         out = _empty(x.shape, d)
         if out.size >= _SHARES:
-            pool.ready()
+            thread_pool.ready()
         if numbers is None:
             return None if _lib.mt_loop(how, header(out), header(x), _NONE, _NONE) else out
         return None if _lib.mt_loop_numbers(how, header(out), header(x), _NONE, _NONE, *numbers) else out
@@ -104,7 +104,7 @@ class Loop:
         if how is None:
             return None
         if x.size >= _SHARES:
-            pool.ready()
+            thread_pool.ready()
         sums = _empty(-(-x.size // _SUMMED), np.float64)
         return None if _lib.mt_loop_sums(how, header(sums), header(x), header(y), _NONE, *numbers) else float(sums.sum())
 
@@ -243,11 +243,11 @@ def binary(ufunc: np.ufunc) -> Kernel:
     It does not warn, and raises PyTorch's error for shapes that do not broadcast.
     """
     told = silent(ufunc)
-    loop, shared = LOOPS.get(ufunc), pool.Shared(ufunc)
+    loop, shared = LOOPS.get(ufunc), thread_pool.Shared(ufunc)
 
     def kernel(a, b):
         if a.size >= _FEW:
-            if a.size >= pool.LARGE:
+            if a.size >= thread_pool.LARGE:
                 r = shared(a, b)
                 if r is not None:
                     return r
@@ -260,21 +260,21 @@ def binary(ufunc: np.ufunc) -> Kernel:
         except ValueError as err:
             raise mismatch(a.shape, b.shape) or err from None
     kernel.pointwise = True         # type: ignore[attr-defined]
-    kernel.shares = pool.LARGE      # type: ignore[attr-defined]
+    kernel.shares = thread_pool.LARGE      # type: ignore[attr-defined]
     if loop is not None:
         HALF[kernel], EXPRESSIONS[kernel] = loop, (loop.name, plain)
     return kernel
 
 
-_shared = functools.cache(pool.Shared)
+_shared = functools.cache(thread_pool.Shared)
 
 
 def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
     """Computes a = ufunc(a, b) in place. b is an array that broadcasts to a, or a Python scalar."""
     if a.size >= _FEW and b.__class__ is np.ndarray and a.shape == b.shape and a.flags.c_contiguous and not b.flags.c_contiguous and crosses(b) \
             and not np.may_share_memory(a, b):
-        b = beside(b, pool.LARGE)
-    if a.size >= pool.LARGE:
+        b = beside(b, thread_pool.LARGE)
+    if a.size >= thread_pool.LARGE:
         x = b if b.__class__ is np.ndarray else np.array(b, a.dtype) if a.dtype is _F32 else None
         if x is not None and _shared(ufunc)(a, x, a) is not None:
             return
@@ -288,12 +288,12 @@ def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
     (ufunc if EXTOBJ else silent(ufunc))(a, b, out=a, extobj=SILENT)
 
 
-def unary(ufunc: np.ufunc, least: int = pool.LARGE) -> Kernel:
+def unary(ufunc: np.ufunc, least: int = thread_pool.LARGE) -> Kernel:
     """Returns the kernel of a NumPy ufunc with one operand, without warnings.
 
     Arrays of `least` elements or more are shared between threads.
     """
-    told, shared = silent(ufunc), pool.Shared(ufunc)
+    told, shared = silent(ufunc), thread_pool.Shared(ufunc)
 
     def kernel(a):
         if a.size >= least:
@@ -364,7 +364,7 @@ def select(mask: Array, a: Array, b: Array) -> Array:
     bits = _BITS.get(a.itemsize)
     if mask.size < _BRANCHED or bits is None:
         return where(mask, a, b)
-    r = large.moves().chosen(mask, a, b)
+    r = large.copy_pad_grid().chosen(mask, a, b)
     if r is not None:
         return r
     k, x, y = _ones_where(mask, bits), a.view(bits), b.view(bits)
@@ -386,7 +386,7 @@ def masked(a: Array, mask: Array) -> Array:
     bits = _BITS.get(a.itemsize)
     if mask.size < _BRANCHED or bits is None:
         return where(mask, a, _zero(a.dtype))
-    r = large.moves().chosen(mask, a, _zero(a.dtype))
+    r = large.copy_pad_grid().chosen(mask, a, _zero(a.dtype))
     if r is not None:
         return r
     k = _ones_where(mask, bits)
@@ -405,7 +405,7 @@ def fill_where(a: Array, value: Array, mask: Array) -> None:
     if a.size < _BRANCHED or bits is None or a.shape != mask.shape or not a.flags.c_contiguous or not mask.flags.c_contiguous:
         np.copyto(a, value, where=mask)
         return
-    if large.moves().chosen(mask, value, a, a) is not None:
+    if large.copy_pad_grid().chosen(mask, value, a, a) is not None:
         return
     x, m, v = a.reshape(-1), mask.reshape(-1), value.reshape(1).view(bits)
     n = large.PIECE

@@ -74,7 +74,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
     # 16x64x32x32 1320 us vs 600 us; with indices 5 us vs 83 us for the first, 1700 us vs 2200 us
     # for the last.
     if places or x.size < large.LEAST:
-        got = large.pools().maxima(x, kernel, stride, padding, dilation, out, _place_dtype(kernel) if places else None)
+        got = large.pooling().maxima(x, kernel, stride, padding, dilation, out, _place_dtype(kernel) if places else None)
         if got is not None:
             return got if places else got[0]
     return _largest(x, kernel, stride, padding, dilation, out, places)
@@ -234,7 +234,7 @@ def _put_places(x, index, *, size):
 @kernel("max_pool_backward")
 def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
     """Computes the gradient of max pooling from the saved window indices."""
-    if (r := large.pools().maxima_back(g, arg, size, kernel, stride, padding, dilation)) is not None:
+    if (r := large.pooling().maxima_back(g, arg, size, kernel, stride, padding, dilation)) is not None:
         return r
     return _by_planes(lambda p, a: _max_pool_grad(p, a, size, kernel, stride, padding, dilation), size, math.prod(size), g, arg)
 
@@ -298,7 +298,7 @@ def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
     """Returns the mean of each window."""
     # C vs NumPy, 2x2 windows: 1x4x8x8 4 us vs 20 us, 4x16x32x32 55 us vs 57 us, 16x64x32x32 810 us
     # vs 600 us.
-    if x.size < large.LEAST and (r := large.pools().means(x, kernel, stride, padding, out, include_pad, override)) is not None:
+    if x.size < large.LEAST and (r := large.pooling().means(x, kernel, stride, padding, out, include_pad, override)) is not None:
         return r
     return _by_planes(lambda p: _averages(p, kernel, stride, padding, out, include_pad, override), out, math.prod(x.shape[-len(out):]), x)
 
@@ -325,7 +325,7 @@ def _averages(x, kernel, stride, padding, out, include_pad, override):
 @kernel("avg_pool1d_backward avg_pool2d_backward avg_pool3d_backward")
 def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, override):
     """Computes the gradient of average pooling: distributes each mean over its window."""
-    if (r := large.pools().means_back(g, size, kernel, stride, padding, include_pad, override)) is not None:
+    if (r := large.pooling().means_back(g, size, kernel, stride, padding, include_pad, override)) is not None:
         return r
     return _by_planes(lambda p: _avg_pool_grad(p, size, kernel, stride, padding, include_pad, override), size, math.prod(size), g)
 
@@ -369,7 +369,7 @@ def _adaptive_avg(x, *, out):
     # C vs NumPy, forward and backward: 4x16x32x32 to 7x7 69 us vs 378 us and 76 us vs 685 us, to
     # 1x1 42 us vs 19 us and 17 us vs 25 us; 16x64x32x32 to 1x1 559 us vs 98 us and 217 us vs 159
     # us; 1x3x8x8 to 1x1 3 us vs 12 us and 4 us vs 11 us.
-    if x.size and 0 not in out and (x.size < large.FEW or max(out) > 1) and (r := large.pools().pieces(x, tuple(out))) is not None:
+    if x.size and 0 not in out and (x.size < large.FEW or max(out) > 1) and (r := large.pooling().pieces(x, tuple(out))) is not None:
         return r[0]
     return _adaptive_means(x, out)
 
@@ -404,7 +404,7 @@ def _adaptive_means(x, out):
 def _adaptive_avg_backward(g, *, size):
     """Computes the gradient of adaptive average pooling."""
     if g.size and 0 not in size and (max(g.shape[-len(size):]) > 1 or g.size * math.prod(size) < large.LEAST) \
-            and (r := large.pools().pieces_back(g, tuple(size))) is not None:
+            and (r := large.pooling().pieces_back(g, tuple(size))) is not None:
         return r
     return _adaptive_means_grad(g, size)
 
@@ -439,7 +439,7 @@ def _adaptive_max(x, *, target, places):
     dims."""
     # With indices, C vs NumPy: 1x3x8x8 to 3x3 4 us vs 400 us, 4x16x32x32 to 7x7 270 us vs 1560 us,
     # 16x64x32x32 to 1x1 1280 us vs 1880 us.
-    if x.size and 0 not in target and (r := large.pools().pieces(x, tuple(target), True, places)) is not None:
+    if x.size and 0 not in target and (r := large.pooling().pieces(x, tuple(target), True, places)) is not None:
         return r if places else r[0]
     return _adaptive_maxima(x, target, places)
 

@@ -1,7 +1,7 @@
 """Random numbers, bit-equal to those of PyTorch's CPU generator.
 
-C (native/draws.py) generates float32, integers, masks and permutations if a compiler is available.
-NumPy generates everything else, and all of it without a compiler.
+C (c_kernels/random.py) generates float32, integers, masks and permutations if a compiler is
+available. NumPy generates everything else, and all of it without a compiler.
 
 `Generator` is the engine of torch.Generator (a 32-bit Mersenne Twister plus one cached normal). Its
 state bytes are interchangeable with those of PyTorch. The functions below draw from a generator and
@@ -88,7 +88,7 @@ def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None)
     """
     generator = generator or default_generator
     kind = kind_of(dtype)
-    if kind.digits == 24 and low == 0.0 and high == 1.0 and (x := large.draws().uniforms(generator, shape, out)) is not None:
+    if kind.digits == 24 and low == 0.0 and high == 1.0 and (x := large.random().uniforms(generator, shape, out)) is not None:
         return x
     if kind.name in PARTS:
         part = PARTS[kind.name]
@@ -114,7 +114,7 @@ def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None)
         # exact in float64.
         first = np.float32(low)
         width = float(np.float32(high) - first)
-        if kind.digits == 24 and (x := large.draws().between(generator, shape, low, width, high, out)) is not None:
+        if kind.digits == 24 and (x := large.random().between(generator, shape, low, width, high, out)) is not None:
             return x
         x = (generator._words(n) & _LOW24).astype(np.float64)
         x *= width * 2.0**-24
@@ -191,14 +191,14 @@ def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous
     if not std >= 0.0:
         _check_std(std)
     kind = kind_of(dtype)
-    if kind.digits == 24 and contiguous and (x := large.draws().normals(generator, shape, mean, std, True, out)) is not None:
+    if kind.digits == 24 and contiguous and (x := large.random().normals(generator, shape, mean, std, True, out)) is not None:
         return x
     if kind.name in PARTS:
         return _complex_normal(shape, kind, mean, std, generator, contiguous)
     need_float("normal_kernel_cpu", kind)
     mean, std = float(mean), float(std)
     n = numel(shape)
-    if kind.digits < 24 and contiguous and (x := large.draws().normals(generator, shape, mean, std, False)) is not None:
+    if kind.digits < 24 and contiguous and (x := large.random().normals(generator, shape, mean, std, False)) is not None:
         return as_kind(x, kind, shape)
     if n < 16 or not contiguous:
         x = _pair_normals(generator, n)
@@ -400,7 +400,7 @@ def randint(low, high, shape, dtype="int64", generator=None):
     check_bound("from", low, kind)
     check_bound("to - 1", last, kind)
     width = last - low + 1
-    if width < 1 << 28 and (x := large.draws().integers(generator, shape, low, width)) is not None:
+    if width < 1 << 28 and (x := large.random().integers(generator, shape, low, width)) is not None:
         return x if x.dtype is kind.np else from_int(x, kind, shape)
     x = _modulo(numel(shape), width, generator)
     if x.dtype == np.uint64:
@@ -433,7 +433,7 @@ def randperm(n, dtype="int64", generator=None):
         raise RuntimeError(f"value cannot be converted to type {kind.name}_t without overflow")
     if kind.digits > 8 and n > 2**kind.digits + 1:  # PyTorch does not check bfloat16
         raise RuntimeError(f"n cannot be greater than {2**kind.digits + 1} for {kind.label} type.")
-    if n < 1 << 32 and (x := large.draws().order(generator, n)) is not None:
+    if n < 1 << 32 and (x := large.random().order(generator, n)) is not None:
         return x if x.dtype is kind.np else from_int(x, kind, n)
     words = generator._words(max(n - 1, 0))
     steps = words % np.arange(n, 1, -1, dtype=np.uint32)
@@ -459,7 +459,7 @@ def bernoulli_mask(shape, p, generator=None):
     # A 53-bit uniform is below p if its integer is below p * 2**53: compare the halves, without
     # creating doubles.
     bound = math.ceil(math.ldexp(p, 53))
-    if (mask := large.draws().mask(generator, shape, bound)) is not None:
+    if (mask := large.random().mask(generator, shape, bound)) is not None:
         return mask
     words = generator._words(2 * numel(shape))
     high, low = divmod(bound, 1 << 32)

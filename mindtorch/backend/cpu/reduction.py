@@ -110,7 +110,7 @@ _prod_quietly = quiet(_prod)
 @kernel("prod_dim")
 def _prod_dim(a, *, axis, keepdim):
     # 8x8: 0.9 us, NumPy 1.9 us
-    if a.ndim and a.size >= large.SOME and (r := large.rows().reduce(a, (axis,), keepdim, PRODUCT)) is not None:
+    if a.ndim and a.size >= large.SOME and (r := large.reduce().reduce(a, (axis,), keepdim, PRODUCT)) is not None:
         return r
     return _prod_quietly(a, axis=axis, keepdim=keepdim)
 
@@ -279,7 +279,7 @@ def _logsumexp(a, *, axes, keepdim):
     if a.size == 0:
         return np.full(np.add.reduce(a, axis=axes, keepdims=keepdim).shape, -np.inf, a.dtype)
     # 4: LOG_SUM
-    if axes is not None and axes == (a.ndim - 1,) and a.size >= large.SOME and (r := large.rows().soft(4, a, -1)) is not None:
+    if axes is not None and axes == (a.ndim - 1,) and a.size >= large.SOME and (r := large.reduce().soft(4, a, -1)) is not None:
         return r.reshape(*r.shape, 1) if keepdim else r
     m = c_reduce(a, axes, True, LARGEST)
     if m is None:
@@ -290,7 +290,7 @@ def _logsumexp(a, *, axes, keepdim):
 
 
 # ------------------------------------------------------------------ moments
-VARIANCE, DEVIATION, MEAN = range(3)  # as in `mindtorch/backend/c_reduce/rows.py`
+VARIANCE, DEVIATION, MEAN = range(3)  # as in `mindtorch/backend/c_kernels/reduce.py`
 
 
 def _moment(a, axes, keepdim, correction, what):
@@ -305,7 +305,7 @@ def _moment(a, axes, keepdim, correction, what):
         real, imag = [_moment(x, axes, keepdim, correction, MEAN if what == MEAN else VARIANCE) for x in (a.real, a.imag)]
         return (real + imag * a.dtype.type(1j)) if what == MEAN else np.sqrt(real + imag) if what == DEVIATION else real + imag
     over = float(max(count(a.shape, axes) - correction, 0))
-    r = large.rows().moments(a, axes, keepdim, what, over)
+    r = large.reduce().moments(a, axes, keepdim, what, over)
     if r is None:
         mean, squares = _wide_moments(a, axes, keepdim)
         r = (mean if what == MEAN else np.sqrt(squares / np.float64(over)) if what == DEVIATION else squares / np.float64(over)).astype(a.dtype)
@@ -359,7 +359,7 @@ def vector_norm(a, *, p, axes, keepdim):
         if squares is not None:
             # the rounded double-precision root is the correctly rounded root
             return np.array(math.sqrt(squares), a.dtype)
-    if p in (1, 2) and a.size >= large.SOME and (r := large.rows().reduce(a, axes, keepdim, NORM if p == 2 else SIZES)) is not None:
+    if p in (1, 2) and a.size >= large.SOME and (r := large.reduce().reduce(a, axes, keepdim, NORM if p == 2 else SIZES)) is not None:
         return r
     return _vector_norm_quietly(a, p=p, axes=axes, keepdim=keepdim)
 

@@ -143,7 +143,7 @@ def _resize(x, plan):
     for axis, index, weight, _ in plan:
         # 1x3x8x8 to 16x16, us of C vs NumPy: bilinear 15 vs 27, its gradient 16 vs 30, bicubic 17
         # vs 48; nearest 10 vs 7.
-        c = large.along() if x.size and (x.size >= large.FEW or weight is not None) else None
+        c = large.scan_gather() if x.size and (x.size >= large.FEW or weight is not None) else None
         if weight is None:
             r = np.empty((*x.shape[:axis], index.shape[1], *x.shape[axis + 1:]), x.dtype) if c is not None else None
             x = r if c is not None and x.flags.c_contiguous and c.rows(c.GATHER, x, index[0], axis, r) else x.take(index[0], axis=axis)
@@ -195,7 +195,7 @@ def _resize_grad(g, plan):
         out = index.shape[1]
         if g.size and (g.size >= large.FEW or weight is not None):
             ones = np.ones(index.shape, g.dtype) if weight is None else weight
-            if (r := large.along().taps(g, index, ones, axis, n)) is not None:
+            if (r := large.scan_gather().taps(g, index, ones, axis, n)) is not None:
                 g = r
                 continue
         if weight is None and out == n * (out // n) and np.array_equal(index[0], np.arange(out) // (out // n)):
@@ -341,7 +341,7 @@ def _combinations(grid, size, mode, padding, align):
 @kernel("grid_sampler_2d grid_sampler_3d")
 def _grid_sample(x, grid, *, kind, padding, align):
     """Samples x (N, C, *size) at grid (N, *out, dims) -> (N, C, *out)."""
-    r = large.moves().grid(x, grid, kind, padding, align)
+    r = large.copy_pad_grid().grid(x, grid, kind, padding, align)
     return _by_taps(x, grid, kind, padding, align) if r is None else r
 
 
@@ -370,7 +370,7 @@ def _by_taps(x, grid, kind, padding, align):
 @quiet
 def _grid_sample_backward(g, x, grid, *, kind, padding, align, needs):
     """Returns (gradient of x, gradient of grid)."""
-    both = large.moves().grid_backward(g, x, grid, kind, padding, align, needs)
+    both = large.copy_pad_grid().grid_backward(g, x, grid, kind, padding, align, needs)
     if both is not None:
         return both
     n, c = x.shape[:2]

@@ -7,7 +7,7 @@ one contiguous block. The input's part of the gates is one product for all steps
 one product per step. One tanh serves all gates of a step: the logistic function is tanh at half the
 argument, and the halves are folded into the weights.
 
-float32 runs in C if a compiler is available (`mindtorch/backend/native/recurrent.py`); the figures
+float32 runs in C if a compiler is available (`mindtorch/backend/c_kernels/rnn.py`); the figures
 are those of this module. LSTM, 2 layers of 128, 32 steps of 16, CPU time on one core: 3.6 ms
 forward, 5.2 ms backward. With rows instead of columns it is 5.2 ms and 7.4 ms; MindSpore's cell,
 step by step, takes 22 ms in all, PyTorch 6.4 ms.
@@ -76,9 +76,9 @@ def _or_c(fn):
     """
     @functools.wraps(fn)
     def run(*arrays, **kw):
-        from mindtorch.backend.native import recurrent  # few programs need it
-        if recurrent.takes(arrays):
-            return getattr(recurrent, fn.__name__)(*arrays, **kw)
+        from mindtorch.backend.c_kernels import rnn  # few programs need it
+        if rnn.takes(arrays):
+            return getattr(rnn, fn.__name__)(*arrays, **kw)
         return fn(*arrays, **kw)
     return run
 

@@ -7,7 +7,7 @@ from mindtorch.backend.cpu.half import cast, stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, elementwise
 from mindtorch.backend.cpu.sum import running_products, running_sums
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _WIDE = {_F32: _F64, np.dtype(np.complex64): np.dtype(np.complex128)}
@@ -53,7 +53,7 @@ def _accumulate(ufunc):
             return a.astype(_I64) if a.dtype.kind in "biu" else a.copy()
         if a.dtype.kind in "biu":
             a = a.astype(_I64, copy=False)
-        r = large.along().scan(a, axis, times)  # 16x16: 1.1 us, NumPy 4.5 us
+        r = large.scan_gather().scan(a, axis, times)  # 16x16: 1.1 us, NumPy 4.5 us
         return by_numpy(a, axis) if r is None else r
 
     @quiet
@@ -76,7 +76,7 @@ _sums, _products = kernel("cumsum", _accumulate(np.add)), kernel("cumprod", _acc
 
 @kernel("cumsum_backward")
 def _sums_from_end(a, *, axis):
-    if a.ndim and (r := large.along().scan(a, axis, False, back=True)) is not None:
+    if a.ndim and (r := large.scan_gather().scan(a, axis, False, back=True)) is not None:
         return r
     return _sums(a, axis=axis) if a.ndim == 0 else np.flip(_sums(np.flip(a, axis), axis=axis), axis).copy()
 
@@ -113,7 +113,7 @@ def _running_extreme(name, ufunc, least):
     def extreme(a, *, axis):
         if a.ndim == 0:
             return a.copy(), np.zeros((), _I64)
-        got = large.along().extremes(a, axis, least)
+        got = large.scan_gather().extremes(a, axis, least)
         return by_numpy(a, axis) if got is None else got
 
     @quiet
@@ -131,7 +131,7 @@ _running_extreme("cummin", np.minimum, True)
 
 
 # ------------------------------------------------------------------ logcumsumexp
-_logaddexp = pool.Shared(np.logaddexp)
+_logaddexp = thread_pool.Shared(np.logaddexp)
 _SHARED = 1 << 12  # minimum elements for sharing the rows between threads
 
 

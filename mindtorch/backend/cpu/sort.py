@@ -49,9 +49,9 @@ def _from_lines(m, a, axis):
 
 
 def _digits(a, axis, descending, values=True):
-    if not a.size or not large.along().orders(a.dtype, a.shape[axis]):
+    if not a.size or not large.scan_gather().orders(a.dtype, a.shape[axis]):
         return None
-    return large.along().order(_lines(a, axis), descending, values)
+    return large.scan_gather().order(_lines(a, axis), descending, values)
 
 
 def sort(a, axis, descending):
@@ -63,9 +63,9 @@ def sort(a, axis, descending):
 def best(a, k, axis, largest):
     """Returns (values, indices) of the first k elements along an axis from the C kernel, or None if
     there is none."""
-    if a.size < large.FEW or not large.along().finds(a.dtype, a.shape[axis], k):
+    if a.size < large.FEW or not large.scan_gather().finds(a.dtype, a.shape[axis], k):
         return None
-    got = large.along().best(_lines(a, axis), k, largest)
+    got = large.scan_gather().best(_lines(a, axis), k, largest)
     return None if got is None else tuple([_from_lines(m, a, axis) for m in got])
 
 

@@ -6,9 +6,9 @@ with the square root of that number. Along contiguous memory a matrix product wi
 is ten times faster than NumPy's own sum: 1e6 float32 in full take 27 us (`np.add.reduce` 130-240
 us, PyTorch 23 us).
 
-With a C compiler, arrays of `large.FEW` elements or more use `mindtorch/backend/c_reduce/rows.py`. On
-one thread of an EPYC core, us of C vs PyTorch: 256x256 rows 4.2 vs 4.7, columns 4.8 vs 4.8;
-1024x1024 rows 64 vs 57, columns 77 vs 316, all 49 vs 50; 100000x3 rows 72 vs 454.
+With a C compiler, arrays of `large.FEW` elements or more use `backend/c_kernels/reduce.py`. On one
+thread of an EPYC core, us of C vs PyTorch: 256x256 rows 4.2 vs 4.7, columns 4.8 vs 4.8; 1024x1024
+rows 64 vs 57, columns 77 vs 316, all 49 vs 50; 100000x3 rows 72 vs 454.
 """
 import math
 
@@ -18,7 +18,7 @@ from mindtorch.backend.cpu import large, threads
 from mindtorch.backend.cpu.host import ones, quiet
 
 _add = np.add.reduce
-# as in `mindtorch/backend/c_reduce/rows.py`
+# as in `mindtorch/backend/c_kernels/reduce.py`
 SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 _BLOCK = 64             # rows added one after another
 _CHUNK = 4096  # elements summed by one product
@@ -121,13 +121,13 @@ def c_reduce(a, axes, keepdim, what, over=1.0):
 
     Returns None if there is no kernel.
     """
-    return large.rows().reduce(a, axes, keepdim, what, over) if a.size >= large.FEW else None
+    return large.reduce().reduce(a, axes, keepdim, what, over) if a.size >= large.FEW else None
 
 
 def _last(a):
     """Sums the rows: (m, n) -> (m,)."""
     m, n = a.shape
-    if a.size >= _LARGE and a.dtype in _BLAS and a.flags.c_contiguous and (r := large.along().sums(a)) is not None:
+    if a.size >= _LARGE and a.dtype in _BLAS and a.flags.c_contiguous and (r := large.scan_gather().sums(a)) is not None:
         return r
     if a.dtype not in _BLAS or not n or a.size < _LARGE:
         return _add(a, axis=1)

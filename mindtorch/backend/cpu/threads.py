@@ -131,7 +131,8 @@ def set_count(n: int) -> None:
     mindspore.set_context(runtime_num_threads=min(n, os.cpu_count() or 1))
 
 
-#: Called before the threads of this module work, so that those of pool.py do not spin meanwhile.
+#: Called before the threads of this module work, so that those of thread_pool.py do not spin
+#: meanwhile.
 before_share = None
 _blas = None
 _scipys = None

@@ -10,7 +10,7 @@ from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.cpu._numpy_private import SILENT, silent
 from mindtorch.backend.cpu.half import alone, downcast, upcast
 from mindtorch.backend.cpu.host import one, quiet
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, FUNCTIONS, HALF, by_bits, elementwise, function, halved, looped, plain, unary
 
 _exp, _reciprocal, _sqrt = _numpy_private.exp, _numpy_private.reciprocal, _numpy_private.sqrt
@@ -46,7 +46,7 @@ for _name, _ufunc in (("exp", np.exp), ("expm1", np.expm1), ("log2", np.log2), (
                       ("reciprocal", np.reciprocal), ("sin", np.sin), ("cos", np.cos), ("tan", np.tan), ("asin", np.arcsin), ("acos", np.arccos),
                       ("atan", np.arctan), ("sinh", np.sinh), ("cosh", np.cosh), ("tanh", np.tanh), ("asinh", np.arcsinh), ("acosh", np.arccosh),
                       ("atanh", np.arctanh), ("abs", np.abs), ("square", np.square), ("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc)):
-    _made = unary(_ufunc, pool.LARGE if _ufunc in _CHEAP else pool.LARGE_FUNCTION)
+    _made = unary(_ufunc, thread_pool.LARGE if _ufunc in _CHEAP else thread_pool.LARGE_FUNCTION)
     if _name == "reciprocal":
         _made = _in_quotients(_made)
         _made = looped(_name, least=_MORE)(_made)

@@ -1,7 +1,7 @@
 """Boxes and regions of images: non-maximum suppression, means and maxima of bins of regions,
 deformable convolutions; images as arrays.
 
-Runs in C if a compiler is available (`mindtorch/backend/native/regions.py`), else in NumPy, region
+Runs in C if a compiler is available (`mindtorch/backend/c_kernels/roi.py`), else in NumPy, region
 by region.
 """
 import math
@@ -15,8 +15,8 @@ from mindtorch.backend.cpu.host import quiet
 
 def _in_c(dtype):
     """Returns the C kernels for arrays of this dtype, or None."""
-    from mindtorch.backend.native import regions  # few programs need it
-    return regions if regions.ready(dtype) else None
+    from mindtorch.backend.c_kernels import roi  # few programs need it
+    return roi if roi.ready(dtype) else None
 
 
 @kernel("nms")
@@ -29,9 +29,9 @@ def _nms(boxes, s, *, threshold):
         boxes, s = upcast(boxes), upcast(s)
     order = np.lexsort((-s, ~np.isnan(s)))  # stable; NaN is the best score, as in PyTorch's sort
     sides = np.ascontiguousarray(boxes[order].T)
-    native = _in_c(sides.dtype)
-    if native is not None:
-        return order[~native.suppress(sides, threshold)]
+    c_kernels = _in_c(sides.dtype)
+    if c_kernels is not None:
+        return order[~c_kernels.suppress(sides, threshold)]
     x1, y1, x2, y2 = sides
     area = (x2 - x1) * (y2 - y1)
     alive = np.ones(len(order), bool)
@@ -156,12 +156,12 @@ def _bins(a, rois, *, kind, scale, size, samples):
     channels = a.shape[1] // (size[0] * size[1]) if alone else a.shape[1]
     if not (len(index) and a.size):
         return np.zeros((len(index), channels, *size), a.dtype)
-    native = _in_c(a.dtype)
-    if native is not None:
+    c_kernels = _in_c(a.dtype)
+    if c_kernels is not None:
         if alone:
             a = np.ascontiguousarray(_per_bin(a.transpose(1, 0, 2, 3), size).transpose(3, 4, 5, 1, 2, 0)).reshape(
                 a.shape[0], *a.shape[2:], a.shape[1]).transpose(0, 3, 1, 2)
-        return native.bins(a, index, *_axes(rois, kind, scale, size, samples), size, channels if alone else 0)
+        return c_kernels.bins(a, index, *_axes(rois, kind, scale, size, samples), size, channels if alone else 0)
     r = np.empty((len(index), channels, *size), a.dtype)
     for k, place, wy, wx in _crops(rois, index, a.shape, kind, scale, size, samples):
         if alone:
@@ -178,9 +178,9 @@ def _bins_backward(g, rois, *, kind, scale, size, samples, shape):
     alone = kind.startswith("ps")
     if not (g.size and math.prod(shape)):
         return np.zeros(shape, g.dtype)
-    native = _in_c(g.dtype)
-    if native is not None:
-        r = native.bins_backward(g, index, *_axes(rois, kind, scale, size, samples), shape, g.shape[1] if alone else 0)
+    c_kernels = _in_c(g.dtype)
+    if c_kernels is not None:
+        r = c_kernels.bins_backward(g, index, *_axes(rois, kind, scale, size, samples), shape, g.shape[1] if alone else 0)
         if alone:
             n, c, h, w = shape
             r = np.ascontiguousarray(r.reshape(n, *size, g.shape[1], h, w).transpose(0, 3, 1, 2, 4, 5)).reshape(shape)
@@ -212,9 +212,9 @@ def _roi_maxima(a, rois, *, scale, height, width):
     for place, bins, size in ((1, height, h), (0, width, w)):
         i, each, start = np.arange(bins, dtype=rois.dtype), (extent[:, place] / rois.dtype.type(bins))[:, None], box[:, place, None]
         ends.append(np.stack([np.clip(np.nan_to_num(f(v * each) + start), 0, size) for f, v in ((np.floor, i), (np.ceil, i + 1))], -1).astype(np.int32))
-    native = _in_c(a.dtype)
-    if native is not None:
-        where = native.maxima(a, batch, *ends)
+    c_kernels = _in_c(a.dtype)
+    if c_kernels is not None:
+        where = c_kernels.maxima(a, batch, *ends)
     else:
         where = np.full((len(batch), c, height, width), -1, np.int32)
         for r in range(len(batch)):
@@ -266,9 +266,9 @@ def _columns(x, offset, mask, *, groups, geometry):
     each.
     """
     offset, mask, shape, planes = _laid(x, offset, mask, groups, geometry)
-    native = _in_c(x.dtype)
-    if native is not None:
-        return native.moved(x, offset, mask, groups, geometry)
+    c_kernels = _in_c(x.dtype)
+    if c_kernels is not None:
+        return c_kernels.moved(x, offset, mask, groups, geometry)
     total = np.zeros((*planes.shape[:3], np.prod(shape[2:], dtype=int)), x.dtype)
     for place, inside, (v, u), _ in _corners(x, offset, groups, geometry):
         weight = np.where(inside, v * u, 0) * (1 if mask is None else mask.reshape(shape))
@@ -282,9 +282,9 @@ def _columns(x, offset, mask, *, groups, geometry):
 def _columns_backward(g, x, offset, mask, *, groups, geometry):
     """Returns the gradients of x, offset and mask (None without one)."""
     offset, mask, shape, planes = _laid(x, offset, mask, groups, geometry)
-    native = _in_c(x.dtype)
-    if native is not None:
-        return native.moved_backward(g, x, offset, mask, groups, geometry)
+    c_kernels = _in_c(x.dtype)
+    if c_kernels is not None:
+        return c_kernels.moved_backward(g, x, offset, mask, groups, geometry)
     n, _, each, area = planes.shape
     g = g.transpose(0, 4, 3, 1, 2).reshape(n, groups, each, math.prod(shape[2:]))
     gx, gy_, gx_, gm = np.zeros(x.size), 0, 0, 0

@@ -19,7 +19,7 @@ import numpy as np
 from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.interface import Kernel
 from mindtorch.backend.host_inductor.recording_device import Event, Value
-from mindtorch.backend.native import build, pool
+from mindtorch.backend.c_kernels import build, thread_pool
 
 _F32 = np.dtype(np.float32)
 #: minimum number of elements for a loop (below, a program reproduces its events bitwise); number of
@@ -251,14 +251,14 @@ class Fusion:
         """Compiles the loops and binds their functions; False if that fails."""
         if not self.loops:
             return True
-        threads = pool.lib()
+        threads = thread_pool.lib()
         if threads is None:
             return False
         try:
             # (GCC could hoist parts of functions out of a loop, such as those of a log of an exp;
             # it then no longer vectorizes the loop.)
             lib = build.generated("\n".join(['#pragma GCC optimize ("no-tree-pre")', '#include "fused.h"',
-                                             *[body.replace("NAMED", name) for body, name in self.bodies.items()]]), build.POOL_FLAGS)
+                                             *[body.replace("NAMED", name) for body, name in self.bodies.items()]]), build.NO_CONTRACTION)
         except RuntimeError as e:
             build.log.warning("loops of compiled calls are not fused: %s", e)
             return False
@@ -284,7 +284,7 @@ class Loop:
         self.function.argtypes, self.function.restype = [ctypes.c_long] * 3 + [ctypes.c_void_p] * self.arrays, None
 
     def __call__(self, *arrays: Any) -> None:
-        pool.ready()
+        thread_pool.ready()
         self.function(*self.sizes, *map(header, arrays))
 
 

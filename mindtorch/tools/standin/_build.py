@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 from mindtorch.backend import secure_files
-from mindtorch.backend.native.build import PART, cache_folder, sweep
+from mindtorch.backend.c_kernels.build import PART, cache_folder, sweep
 
 SOURCES = pathlib.Path(__file__).parent
 #: the plugin's libraries; their dependencies are followed

@@ -12,7 +12,7 @@ import warnings
 import weakref
 
 from mindtorch.backend.cpython import module_lock
-from mindtorch.backend.native import kernels as cpu_native
+from mindtorch.backend.c_kernels import conv_norm_lstm
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core import dispatch, autocast as _autocast
 from mindtorch.core import device as _device
@@ -298,7 +298,7 @@ class Compiled:
             return r
         if not self.part and self.given_up is None:
             self.table = None  # the registered modules are not needed
-        guard = _guards.Guard(after, [v.tensor for v in graph.parameters], cpu_native.lib() if self.options["backend"] == "inductor" else None)
+        guard = _guards.Guard(after, [v.tensor for v in graph.parameters], conv_norm_lstm.lib() if self.options["backend"] == "inductor" else None)
         entry.guard = guard
         self.entries = [entry, *self.entries]
         self.captures += 1

@@ -4,8 +4,8 @@ kernel supports the call and is faster.
 Each `plan_*` inspects the infos (shape, dtype, strides, ...) and constants of a call, and returns
 the function to call instead, or None.
 """
-from mindtorch.backend.native import plans
-from mindtorch.backend.native.plans import available
+from mindtorch.backend.c_kernels import plans
+from mindtorch.backend.c_kernels.plans import available
 from mindtorch.ops import compiled
 
 

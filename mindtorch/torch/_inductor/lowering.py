@@ -8,7 +8,7 @@ values are not used elsewhere.
 import numpy as np
 
 from mindtorch.backend.graph import Node, Value, uses, values_in
-from mindtorch.torch._inductor import _plans as native
+from mindtorch.torch._inductor import _plans as c_plans
 
 #: names of op records, by what they compute
 _NAMES = {"conv": {"conv2d"}, "transposed": {"conv_transpose2d"}, "norm": {"nn.functional.batch_norm"},
@@ -60,9 +60,9 @@ class Lowering:
             return
         infos = [node.facts.get(a[k]) for k in ("input", "weight", "bias")]
         if kind == "conv":
-            f = native.plan_conv(*infos, a["stride"], a["padding"], a["dilation"], a["groups"])
+            f = c_plans.plan_conv(*infos, a["stride"], a["padding"], a["dilation"], a["groups"])
         else:
-            f = native.plan_conv_transpose(*infos, a["stride"], a["padding"], a["output_padding"], a["groups"], a["dilation"])
+            f = c_plans.plan_conv_transpose(*infos, a["stride"], a["padding"], a["output_padding"], a["groups"], a["dilation"])
         if f is not None:
             self._put(j, f, (a["input"], a["weight"], a["bias"]), node.facts)
 
@@ -73,7 +73,7 @@ class Lowering:
         if not all(isinstance(t, Value) for t in tensors):
             return
         x, h, c, *weights = (node.facts[t] for t in tensors)
-        f = native.plan_lstm(x, h, c, weights)
+        f = c_plans.plan_lstm(x, h, c, weights)
         if f is not None:
             self._put(j, f, node.args, node.facts)
 
@@ -169,7 +169,7 @@ class Lowering:
         infos = [node.facts.get(a[k]) for k in keys]
         values = [a[k] for k in keys]
         rest = (a["training"], a["momentum"], a["eps"])
-        if a["momentum"] is None or native.plan_batch_norm(*infos, *rest) is None:
+        if a["momentum"] is None or c_plans.plan_batch_norm(*infos, *rest) is None:
             return
         y, last, dropped, res = node.outputs[0], j, [], None
         reads = {v for v in values if v is not None}
@@ -188,19 +188,19 @@ class Lowering:
                     act = k is not None and self.nodes[k].modes == node.modes and self._activation(z, k)
                     ok = act and act[0] == 1 and (act[2] or self._only_use(z, k, i))
                     if ok and self._quiet_between(j, i, reads | {other, y}) and self._quiet_between(
-                            i, k, reads | {other, z}) and native.plan_batch_norm(
+                            i, k, reads | {other, z}) and c_plans.plan_batch_norm(
                             *infos, *rest, add.facts[other], act[0], act[1]) is not None:
                         res, last, dropped = other, k, [j, i]
-                        f = native.plan_batch_norm(*infos, *rest, add.facts[other], act[0], act[1])
+                        f = c_plans.plan_batch_norm(*infos, *rest, add.facts[other], act[0], act[1])
         if res is None:
             act = i is not None and self.nodes[i].modes == node.modes and self._activation(y, i)
             if act and act[0] == 2 and not act[2] and not self._stays(self.nodes[i].outputs[0], i):
                 act = None
             if act and (act[2] or self._only_use(y, i, j)) and self._quiet_between(j, i, reads | {y}):
-                f = native.plan_batch_norm(*infos, *rest, None, act[0], act[1])
+                f = c_plans.plan_batch_norm(*infos, *rest, None, act[0], act[1])
                 last, dropped = i, [j]
             else:
-                f = native.plan_batch_norm(*infos, *rest)
+                f = c_plans.plan_batch_norm(*infos, *rest)
         facts = {**node.facts, **self.nodes[last].facts}
         if res is not None:
             values.append(res)
@@ -214,7 +214,7 @@ class Lowering:
         if a is None or not all(isinstance(a[k], Value) or k == "bias" and a[k] is None for k in keys):
             return
         infos = [node.facts.get(a[k]) for k in keys]
-        f, fused = native.plan_linear(*infos), native.plan_linear(*infos, True)
+        f, fused = c_plans.plan_linear(*infos), c_plans.plan_linear(*infos, True)
         if fused is None:
             return
         y = node.outputs[0]
@@ -253,7 +253,7 @@ class Lowering:
                 if not act[2] or (given.kind == "node" and not o.facts[given][4] and not self._seen_later(given, i)):
                     source, relu = given, True
         info = (self.nodes[i] if relu else node).facts[source]
-        f = native.plan_max_pool(info, relu, *rest)
+        f = c_plans.plan_max_pool(info, relu, *rest)
         if f is None and relu:
             return
         if f is not None:
@@ -267,7 +267,7 @@ def lower(graph, tensors):
 
     tensors: {Value: tensor of the captured call}.
     """
-    if not native.available():
+    if not c_plans.available():
         return graph, 0
     low = Lowering(graph, tensors)
     return low.run(), low.fused

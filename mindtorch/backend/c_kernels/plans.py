@@ -1,5 +1,5 @@
 """Decides which recorded calls of torch.compile the C kernels support, and where they are faster
-than eager mode (figures in kernels.py).
+than eager mode (figures in conv_norm_lstm.py).
 
 An info describes one operand: (shape, dtype, strides in bytes, ...).
 """
@@ -8,14 +8,14 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu.conv import out_size
-from mindtorch.backend.native import kernels
+from mindtorch.backend.c_kernels import conv_norm_lstm
 
 _F32 = np.dtype(np.float32)
 
 
 def available():
     """True if there are C kernels."""
-    return kernels.lib() is not None
+    return conv_norm_lstm.lib() is not None
 
 
 def _plain(*infos):
@@ -34,9 +34,9 @@ def _fast(x, w, stride, padding, dilation, out):
     shapes C is faster than eager mode."""
     if out[0] * out[1] < 4 or w[2] * w[3] == 1 and stride == (1, 1):
         return False, False, False  # a single matrix product
-    if x[0] * out[0] * out[1] * math.prod(w) < kernels.WORTH_CONV:
+    if x[0] * out[0] * out[1] * math.prod(w) < conv_norm_lstm.WORTH_CONV:
         return False, False, False
-    return kernels.conv_choice(tuple(x), tuple(w), stride, padding, dilation, tuple(out))
+    return conv_norm_lstm.conv_choice(tuple(x), tuple(w), stride, padding, dilation, tuple(out))
 
 
 def conv(x, w, stride, pads, dilation):
@@ -70,7 +70,7 @@ def batch_norm(x, running_mean, running_var, w, b, training, res):
     if not available() or not training or len(x[0]) < 2 or not _plain(x, running_mean, running_var, w, b, res):
         return False
     n, c = math.prod(x[0]), x[0][1]
-    if n < max(1, kernels.WORTH_NORM) or n // c < 2 or (running_mean is None) != (running_var is None) or res is not None and res[0] != x[0]:
+    if n < max(1, conv_norm_lstm.WORTH_NORM) or n // c < 2 or (running_mean is None) != (running_var is None) or res is not None and res[0] != x[0]:
         return False
     return all(v is None or v[0] == (c,) and v[2] == (4,) for v in (running_mean, running_var, w, b))
 
@@ -88,10 +88,11 @@ def linear(x, w, b, relu):
     if b is not None and (b[0] != w[0][:1] or b[2] != (4,)):
         return False
     m, (n, k) = math.prod(x[0][:-1]), w[0]
-    return relu or any([kernels.product_choice(m, k, n, tb=True), kernels.product_choice(m, n, k), kernels.product_choice(n, m, k, ta=True)])
+    choice = conv_norm_lstm.product_choice
+    return relu or any([choice(m, k, n, tb=True), choice(m, n, k), choice(n, m, k, ta=True)])
 
 
 def lstm(x, h, c, weights):
     """True if C supports an LSTM over a padded batch of these infos."""
     return (available() and len(x[0]) == 3 and 0 not in x[0] and _plain(x, h, c, *weights) and h[0] == c[0]
-            and not h[0][2] % kernels.vector_width())
+            and not h[0][2] % conv_norm_lstm.vector_width())

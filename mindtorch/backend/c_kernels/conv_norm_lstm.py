@@ -1,4 +1,4 @@
-"""NumPy interface of the C kernels (see conv_norm_lstm.c, build.py).
+"""NumPy interface of conv_norm_lstm.c: the kernels of torch.compile.
 
 Convolution kernels are selected by shape, by measurements on the current machine (`conv_choice`).
 CPU time in us on one core of an AVX-512 machine, forward / input gradient / weight gradient; in
@@ -20,7 +20,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu import blas, conv as cpu_conv, threads
-from mindtorch.backend.native import build as native_build, pool
+from mindtorch.backend.c_kernels import build, thread_pool
 from mindtorch.backend.cpu.host import address as at
 
 _F32 = np.dtype(np.float32)
@@ -45,14 +45,14 @@ _ARGUMENTS = {
 @functools.cache
 def lib():
     """Returns the library with its argument types set, or None."""
-    found = native_build.library()
+    found = build.conv_norm_lstm()
     if found is not None:
-        native_build.declare(found, _ARGUMENTS, ("mt_same", "mt_width"))
+        build.declare(found, _ARGUMENTS, ("mt_same", "mt_width"))
     return found
 
 
 def _ready():
-    pool.ready()
+    thread_pool.ready()
     return lib()
 
 
@@ -254,7 +254,7 @@ def _timed_choice(m, k, n, ta, tb):
     rs = np.random.RandomState(0)
     a, b = rs.rand(*((k, m) if ta else (m, k))).astype(_F32), rs.rand(*((n, k) if tb else (k, n))).astype(_F32)
     f = gemm_nt if tb else gemm_tn if ta else gemm_nn
-    return native_build.choices.ask(f"product {m} {k} {n} {ta} {tb} {threads.count()}", lambda: f(a, b),
+    return build.choices.ask(f"product {m} {k} {n} {ta} {tb} {threads.count()}", lambda: f(a, b),
                                     lambda: blas.product(a.T if ta else a, b.T if tb else b), by=0.9)
 
 
@@ -265,7 +265,7 @@ def conv_choice(x, w, stride, padding, dilation, out):
     rs = np.random.RandomState(0)
     a, b, g = (rs.rand(*s).astype(_F32) for s in (x, w, (x[0], w[0]) + out))
     kw = {"stride": stride, "padding": padding, "dilation": dilation, "groups": 1}
-    ask = native_build.choices.ask
+    ask = build.choices.ask
     return (ask(key + " y", lambda: conv_forward(a, b, None, stride, padding, dilation, out), lambda: cpu_conv.conv(a, b, **kw)),
             ask(key + " x", lambda: conv_input(g, b, x[2:], stride, padding, dilation),
                 lambda: cpu_conv.conv_transposed(g, b, size=x[2:], **kw)),

@@ -1,4 +1,4 @@
-"""Recurrent float32 layers in C (backend/native/recurrent.py) against real PyTorch and against the
+"""Recurrent float32 layers in C (backend/c_kernels/rnn.py) against real PyTorch and against the
 NumPy implementation."""
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import rnn as kernels
-from mindtorch.backend.native import recurrent
+from mindtorch.backend.c_kernels import rnn
 
 KINDS = {"lstm": "LSTM", "gru": "GRU", "tanh": "RNN", "relu": "RNN"}
 
@@ -105,21 +105,21 @@ def test_saturated_and_non_finite_inputs(kind):
     np.testing.assert_allclose(out[1], out[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(not recurrent.takes((np.ones(1, np.float32),)), reason="needs a C compiler")
+@pytest.mark.skipif(not rnn.takes((np.ones(1, np.float32),)), reason="needs a C compiler")
 def test_gate_activations_are_accurate():
     """Checks tanh and the logistic function within three ulps, with cells whose weights pass the
     input through."""
     x = np.concatenate([np.linspace(-95, 95, 4001), np.linspace(-0.5, 0.5, 4001), np.logspace(-30, 0, 999)]).astype(np.float32)[:, None]
     one, none = np.ones((1, 1), np.float32), np.zeros((len(x), 1), np.float32)
-    y = recurrent.rnn(x, none, one, one, None, None, relu=False, sizes=(len(x),), reverse=False, keep=False)[0]
+    y = rnn.rnn(x, none, one, one, None, None, relu=False, sizes=(len(x),), reverse=False, keep=False)[0]
     want = np.tanh(x.astype(np.float64))
     assert np.abs((y - want) / np.where(want == 0, 1, want)).max() < 3 * 2.0 ** -23
-    r = recurrent.gru(x, none, np.array([[1], [0], [0]], np.float32), np.zeros((3, 1), np.float32), None, None, sizes=(len(x),), reverse=False, keep=True)[2][:, :1]
+    r = rnn.gru(x, none, np.array([[1], [0], [0]], np.float32), np.zeros((3, 1), np.float32), None, None, sizes=(len(x),), reverse=False, keep=True)[2][:, :1]
     want = 1 / (1 + np.exp(-x.astype(np.float64)))
     assert np.abs((r - want) / want)[x > -87].max() < 4 * 2.0 ** -23 and np.abs(r - want).max() < 3 * 2.0 ** -24
 
 
-@pytest.mark.skipif(not recurrent.takes((np.ones(1, np.float32),)), reason="needs a C compiler")
+@pytest.mark.skipif(not rnn.takes((np.ones(1, np.float32),)), reason="needs a C compiler")
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
 def test_numpy_fallback_matches_c(kind):
     """Compares the NumPy fallback with C up to rounding, for packed rows and both directions."""
@@ -138,7 +138,7 @@ def test_numpy_fallback_matches_c(kind):
     for reverse in (False, True):
         kw = {"sizes": sizes, "reverse": reverse, **more}
         both = []
-        for find in (lambda name: getattr(recurrent, name), lambda name: getattr(kernels, name).__wrapped__ if name.endswith("grad") else
+        for find in (lambda name: getattr(rnn, name), lambda name: getattr(kernels, name).__wrapped__ if name.endswith("grad") else
                      getattr(kernels, name).__wrapped__.__wrapped__):
             r = find(kind)(*operands, keep=True, **kw)
             results = 1 + len(states)

@@ -12,9 +12,9 @@ import mindtorch.torch as mt
 from mindtorch.backend.cpu import random, threads
 from mindtorch.backend.cpu.box_muller import block_normals
 from mindtorch.backend.cpu._numpy_private import twister_state
-from mindtorch.backend.native import draws
+from mindtorch.backend.c_kernels import random as c_random
 
-SIDES = ["c", "numpy"] if draws._load() else ["numpy"]
+SIDES = ["c", "numpy"] if c_random._load() else ["numpy"]
 #: sizes around the ends of the twister's blocks, of blocks of sixteen normals and of the unit of
 #: work of the C code
 sizes = st.sampled_from([0, 1, 7, 15, 16, 17, 31, 47, 512, 623, 624, 625, 1023, 1025, 1248, 5000])
@@ -38,7 +38,7 @@ DRAWS = {
 @pytest.fixture(params=SIDES, autouse=True)
 def side(request, monkeypatch):
     if request.param == "numpy":
-        monkeypatch.setattr(draws, "_functions", {})
+        monkeypatch.setattr(c_random, "_functions", {})
     return request.param
 
 
@@ -90,7 +90,7 @@ def test_python_threads_share_a_generator(side):
     g, n, got = mt.Generator().manual_seed(5), 64 * 5 * 100, []
 
     def work():
-        mine = [draws.uniforms(g, 64) for _ in range(100)]
+        mine = [c_random.uniforms(g, 64) for _ in range(100)]
         got.extend(mine)
     ts = [threading.Thread(target=work) for _ in range(5)]
     for t in ts:
@@ -105,10 +105,10 @@ def test_numpy_draws_if_its_state_is_unknown(monkeypatch):
     """Checks that NumPy draws if its internal state is unknown."""
     monkeypatch.setattr("mindtorch.backend.cpu._numpy_private._twister_is_known", lambda: False)
     assert twister_state(np.random.MT19937(0)) == 0
-    assert draws._load() == {}
-    monkeypatch.setattr(draws, "_functions", None)
+    assert c_random._load() == {}
+    monkeypatch.setattr(c_random, "_functions", None)
     g = mt.Generator().manual_seed(1)
-    assert draws.uniforms(g, 3) is None
+    assert c_random.uniforms(g, 3) is None
     same(mt.from_numpy(random.uniform((700,), generator=g)), torch.rand(700, generator=torch.Generator().manual_seed(1)))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.cpu.host import address as at
-from mindtorch.backend.native import build, pool
+from mindtorch.backend.c_kernels import build, thread_pool
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 _SCANNED = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int64): "i64"}
@@ -33,7 +33,7 @@ _ORDERS = {"mt_order": [_P, _P, _P, _L, _L, _I], "mt_best": [_P, _P, _P, _L, _L,
 
 @functools.cache
 def _lib():
-    found, threads = build.along(), pool.lib()
+    found, threads = build.scan_gather(), thread_pool.lib()
     if found is None or threads is None:
         return None
     build.declare(found, {f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _SCANNED.values()}, (), direct=True)
@@ -52,7 +52,7 @@ def _lib():
 
 
 def _ready():
-    return _lib() if pool.ready() is not None else None
+    return _lib() if thread_pool.ready() is not None else None
 
 
 @functools.cache
@@ -77,7 +77,7 @@ def scan(a, axis, times, back=False):
     """Computes cumulative sums (`times`: products) of a along an axis, from its end if `back`;
     float32 in double precision."""
     f = _typed("mt_scan").get(a.dtype)
-    if f is None or not pool.ready_for(a.size):
+    if f is None or not thread_pool.ready_for(a.size):
         return None
     if not a.flags.c_contiguous:
         a = np.ascontiguousarray(a)
@@ -89,7 +89,7 @@ def scan(a, axis, times, back=False):
 def extremes(a, axis, least):
     """Returns (cumulative maximum, or minimum if `least`, along an axis; its last index)."""
     f = _typed("mt_extremes").get(a.dtype)
-    if f is None or not pool.ready_for(a.size):
+    if f is None or not thread_pool.ready_for(a.size):
         return None
     if not a.flags.c_contiguous:
         a = np.ascontiguousarray(a)
@@ -113,7 +113,7 @@ def _move(name, what, a, index, axis, line):
     kind = _ADDED.get(dtype) if what == ADD else dtype.itemsize if dtype.kind != "O" else None
     f = _moves.get(name)
     if kind is None or f is None or line.dtype is not dtype and line.dtype != dtype or index.dtype is not _I64 and index.dtype != _I64 \
-            or not pool.ready_for(max(line.size, index.size)):
+            or not thread_pool.ready_for(max(line.size, index.size)):
         return None
     done = f(what, kind, axis, header(a), header(line), header(index))
     return None if done < 0 else not done
@@ -174,8 +174,8 @@ def multiply_add(x, y, z):
 #
 # Row lengths: from `_DIGITS` on, a radix sort is faster than a comparison sort. `_WORDS` is the
 # limit for float32, for which NumPy's vectorized sort of key and index in one word is faster at any
-# length. Up to `_FEW` (as in scan_gather.c), an insertion sort is used (16 rows of 16: 3 us vs NumPy 8
-# us).
+# length. Up to `_FEW` (as in scan_gather.c), an insertion sort is used (16 rows of 16: 3 us vs
+# NumPy 8 us).
 _DIGITS, _WORDS, _FEW = 512, 1 << 62, 48
 
 
@@ -193,7 +193,7 @@ def order(a, down, values=True):
     """Returns (sorted rows, sorting indices) of a contiguous matrix that `orders` accepts: stable,
     nan is the largest."""
     f = _typed("mt_order").get(a.dtype)
-    if f is None or not pool.ready_for(a.size):
+    if f is None or not thread_pool.ready_for(a.size):
         return None
     r, places = np.empty(a.shape, a.dtype) if values else None, np.empty(a.shape, _I64)
     failed = f(at(a), None if r is None else at(r), at(places), *a.shape, down)
@@ -218,7 +218,7 @@ def top(a, k, down, first=False):
     array, their indices), sorted. None if there is no kernel, or if some of them and the next one
     are equal (with `first` the first of the equal ones is returned)."""
     f = _typed("mt_top").get(a.dtype)
-    if f is None or k > _FEW or pool.ready_for(a.size) is False:
+    if f is None or k > _FEW or thread_pool.ready_for(a.size) is False:
         return None
     shape = a.shape[:-1] + (k,)
     r, places = np.empty(shape, a.dtype), np.empty(shape, _I64)
@@ -233,7 +233,7 @@ def ranked(a, how, k, keepdim):
     None if there is no kernel, or if ties or nans leave a choice.
     """
     f = _typed("mt_ranked").get(a.dtype)
-    if f is None or pool.ready() is None:
+    if f is None or thread_pool.ready() is None:
         return None
     shape = a.shape[:-1] + (1,) if keepdim else a.shape[:-1]
     r, places = np.empty(shape, a.dtype), np.empty(shape, _I64)
@@ -270,7 +270,7 @@ def searched(rows, x, right):
     """Returns the insertion index of each value of x in the sorted rows (one row, or with x's
     leading dimensions), before equal elements or (right) after them; None if there is no kernel."""
     t = _SORTED.get(x.dtype)
-    if t is None or rows.dtype != x.dtype or (lib := _lib()) is None or not pool.ready_for(x.size):
+    if t is None or rows.dtype != x.dtype or (lib := _lib()) is None or not thread_pool.ready_for(x.size):
         return None
     r, n = np.empty(x.shape, _I64), rows.shape[-1]
     if not (rows.flags.c_contiguous and x.flags.c_contiguous):

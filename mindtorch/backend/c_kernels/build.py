@@ -39,7 +39,6 @@ log = logging.getLogger("torch._inductor")
 FLAGS = ("-O3", "-march=native", "-fno-if-conversion", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd", "-fPIC", "-shared",
          "-std=gnu11", "-Wno-unknown-pragmas", "-falign-functions=64")
 
-
 CSRC = pathlib.Path(__file__).parents[2] / "csrc"  # mindtorch/csrc, the C sources
 
 
@@ -241,16 +240,16 @@ def load_in_child():
 _CHILD = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from mindtorch.backend.native import build as native_build
-print(native_build.self_check())
+from mindtorch.backend.c_kernels import build
+print(build.self_check())
 """
 
 
 def self_check():
     """Loads both libraries and checks one computation of each. Returns one line of text;
     RuntimeError if a result is wrong."""
-    paths = [build(POOL, POOL_FLAGS), build(SOURCE)]
-    threads, lib = load(POOL, POOL_FLAGS), load(SOURCE)
+    paths = [build(THREAD_POOL, NO_CONTRACTION), build(CONV_NORM_LSTM)]
+    threads, lib = load(THREAD_POOL, NO_CONTRACTION), load(CONV_NORM_LSTM)
     lib.mt_use(threads.mt_share, threads.mt_parts)
     n, pointer = 1000, ctypes.c_void_p
     declare(threads, {"mt_cast": [ctypes.c_int, pointer, pointer, ctypes.c_long]}, ("mt_cast",))
@@ -285,7 +284,7 @@ class Choices:
     def _load(self):
         self.known = {}
         try:
-            self.path = pathlib.Path(secure_files.secure_dir(cache_folder())) / f"choices-{build(SOURCE).stem}.json"
+            self.path = pathlib.Path(secure_files.secure_dir(cache_folder())) / f"choices-{build(CONV_NORM_LSTM).stem}.json"
             found = json.loads(secure_files.read(self.path))
         except (OSError, ValueError, RuntimeError):
             return  # measured again
@@ -321,18 +320,18 @@ class Choices:
 
 
 choices = Choices()
-SOURCE = CSRC / "conv_norm_lstm.c"
-POOL = CSRC / "thread_pool.c"
-REGIONS = CSRC / "roi.c"
-ALONG = CSRC / "scan_gather.c"
-ROWS = CSRC / "reduce.c"
-MOVES = CSRC / "copy_pad_grid.c"
-LOOPS = CSRC / "elementwise.c"
-DRAWS = CSRC / "random.c"
-POOLS = CSRC / "pooling.c"
-DIRECT = CSRC / "fastcall.c"
-RECURRENT = CSRC / "rnn.c"
-POOL_FLAGS = ("-ffp-contract=off",)
+CONV_NORM_LSTM = CSRC / "conv_norm_lstm.c"
+THREAD_POOL = CSRC / "thread_pool.c"
+ROI = CSRC / "roi.c"
+SCAN_GATHER = CSRC / "scan_gather.c"
+REDUCE = CSRC / "reduce.c"
+COPY_PAD_GRID = CSRC / "copy_pad_grid.c"
+ELEMENTWISE = CSRC / "elementwise.c"
+RANDOM = CSRC / "random.c"
+POOLING = CSRC / "pooling.c"
+FASTCALL = CSRC / "fastcall.c"
+RNN = CSRC / "rnn.c"
+NO_CONTRACTION = ("-ffp-contract=off",)
 
 
 def declare(lib, arguments, integers, direct=False):
@@ -340,7 +339,7 @@ def declare(lib, arguments, integers, direct=False):
     an int, the others nothing.
 
     direct: all arguments are ints and Python numbers; where possible they are called without ctypes
-    (direct.py).
+    (fastcall.py).
     """
     for name, types in arguments.items():
         f = getattr(lib, name)
@@ -365,13 +364,13 @@ def _warn(text, reason):
 
 
 @functools.cache
-def pool():
-    """Returns the library of the thread pool and the kernels that eager mode runs on it (pool.py),
-    or None. Takes a second to compile, once per machine."""
+def thread_pool():
+    """Returns the library of the thread pool and the kernels that eager mode runs on it
+    (thread_pool.py), or None. Takes a second to compile, once per machine."""
     if _off():
         return None
     try:
-        return load(POOL, POOL_FLAGS)
+        return load(THREAD_POOL, NO_CONTRACTION)
     except RuntimeError as e:
         # No warning without a compiler, which is a supported setup; an unusable cache is for the
         # user to fix.
@@ -380,7 +379,7 @@ def pool():
         return None
 
 
-def _beside_pool(source, flags, without):
+def _load_library(source, flags, without):
     """Loads a further library for eager mode, or returns None after one warning that names the ops
     that are slower without it."""
     if _off():
@@ -394,78 +393,78 @@ def _beside_pool(source, flags, without):
 
 @functools.cache
 def _direct():
-    """Returns direct.directly bound to its library."""
+    """Returns fastcall.directly bound to its library."""
     # (imported here because `import torch` does not need it)
-    from mindtorch.backend.native import fastcall
-    return functools.partial(fastcall.directly, fastcall.ready(_beside_pool(DIRECT, (), "calls of C")))
+    from mindtorch.backend.c_kernels import fastcall
+    return functools.partial(fastcall.directly, fastcall.ready(_load_library(FASTCALL, (), "calls of C")))
 
 
 @functools.cache
-def regions():
-    """Loads the kernels for regions of images (regions.py); None if unavailable."""
-    return _beside_pool(REGIONS, (), "regions of images")
+def roi():
+    """Loads the kernels for regions of images (roi.py); None if unavailable."""
+    return _load_library(ROI, (), "regions of images")
 
 
 @functools.cache
-def along():
-    """Loads the kernels along an axis (along.py); None if unavailable."""
-    return _beside_pool(ALONG, POOL_FLAGS, "scans, scattering and sorting")
+def scan_gather():
+    """Loads the kernels along an axis (scan_gather.py); None if unavailable."""
+    return _load_library(SCAN_GATHER, NO_CONTRACTION, "scans, scattering and sorting")
 
 
 @functools.cache
-def rows():
-    """Loads the kernels over rows and columns (rows.py); None if unavailable."""
+def reduce():
+    """Loads the kernels over rows and columns (reduce.py); None if unavailable."""
     # (-O3 takes 14 s to compile instead of 4 s; the median speedup over 13 ops at three sizes is
     # 1.03.)
-    return _beside_pool(ROWS, ("-O2",), "reductions")
+    return _load_library(REDUCE, ("-O2",), "reductions")
 
 
 @functools.cache
-def moves():
-    """Loads the kernels for gathering and copying over several axes (moves.py); None if
+def copy_pad_grid():
+    """Loads the kernels for gathering and copying over several axes (copy_pad_grid.py); None if
     unavailable."""
-    return _beside_pool(MOVES, POOL_FLAGS, "grid_sample, bags of embeddings and padding")
+    return _load_library(COPY_PAD_GRID, NO_CONTRACTION, "grid_sample, bags of embeddings and padding")
 
 
 @functools.cache
-def loops():
-    """Loads the elementwise loops (loops.py); None if unavailable."""
-    return _beside_pool(LOOPS, POOL_FLAGS, "elementwise ops of several passes")
+def elementwise():
+    """Loads the elementwise loops (elementwise.py); None if unavailable."""
+    return _load_library(ELEMENTWISE, NO_CONTRACTION, "elementwise ops of several passes")
 
 
 @functools.cache
-def draws():
-    """Loads the random number kernels (draws.py); None if unavailable."""
-    return _beside_pool(DRAWS, POOL_FLAGS, "random numbers")
+def random():
+    """Loads the random number kernels (random.py); None if unavailable."""
+    return _load_library(RANDOM, NO_CONTRACTION, "random numbers")
 
 
 @functools.cache
-def pools():
-    """Loads the pooling kernels (pools.py); None if unavailable."""
-    return _beside_pool(POOLS, POOL_FLAGS, "pools, unfold and fold")
+def pooling():
+    """Loads the pooling kernels (pooling.py); None if unavailable."""
+    return _load_library(POOLING, NO_CONTRACTION, "pools, unfold and fold")
 
 
 @functools.cache
-def recurrent():
-    """Loads the kernels of recurrent layers (recurrent.py); None if unavailable."""
-    return _beside_pool(RECURRENT, (), "recurrent layers")
+def rnn():
+    """Loads the kernels of recurrent layers (rnn.py); None if unavailable."""
+    return _load_library(RNN, (), "recurrent layers")
 
 
 def every():
     """Compiles and loads all libraries that are otherwise loaded on first use."""
-    for f in (pool, _direct, regions, along, rows, moves, loops, draws, pools, recurrent, library):
+    for f in (thread_pool, _direct, roi, scan_gather, reduce, copy_pad_grid, elementwise, random, pooling, rnn, conv_norm_lstm):
         f()
 
 
 @functools.cache
-def library():
-    """Loads the kernels of torch.compile; None if unavailable (logged once)."""
+def conv_norm_lstm():
+    """Loads the kernels of torch.compile (conv_norm_lstm.py); None if unavailable (logged once)."""
     if _off():
         log.info("no C kernels: MINDTORCH_NATIVE=0")
         return None
     try:
-        lib = load(SOURCE)
-        threads = pool()
+        lib = load(CONV_NORM_LSTM)
+        threads = thread_pool()
         if threads is None:
             raise RuntimeError("the thread pool could not be compiled")
         lib.mt_use(threads.mt_share, threads.mt_parts)

@@ -1,6 +1,6 @@
 """NumPy interface of random.c: random numbers directly from a generator's Mersenne twister. Without
-a compiler every function returns None, and the caller (cpu/rng.py, _twister.py) uses NumPy, which
-draws the same numbers.
+a compiler every function returns None, and the caller (cpu/random.py, mt19937.py) uses NumPy,
+which draws the same numbers.
 
 CPU time of the ops on one core, C / NumPy / PyTorch: 256 uniforms 4.5 / 8.0 / 2.1 us, 256 normals
 5.2 / 32 / 2.0 us; a million uniforms 0.25 / 3.9 / 3.0 ms, normals 0.87 / 4.6 / 3.6 ms, a
@@ -12,7 +12,7 @@ import numpy as np
 
 from mindtorch.backend.cpu._numpy_private import header, twister_state
 from mindtorch.backend.cpu.host import address
-from mindtorch.backend.native import build, pool
+from mindtorch.backend.c_kernels import build, thread_pool
 
 _P, _L, _I, _F = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 _ARGUMENTS = {"words": [], "uniforms": [], "between": [_F, _F, _F], "doubles": [], "mask": [_L], "integers": [_L, _L], "order": [],
@@ -26,8 +26,8 @@ _functions: dict[str, object] | None = None
 
 def _load():
     """Returns {name: function}; empty if unavailable."""
-    threads = pool.lib()
-    found = build.draws() if threads is not None and twister_state(np.random.MT19937(0)) else None
+    threads = thread_pool.lib()
+    found = build.random() if threads is not None and twister_state(np.random.MT19937(0)) else None
     if found is None:
         return {}
     for name, more in _ARGUMENTS.items():
@@ -119,6 +119,6 @@ def normals(generator, shape, mean, std, draws_all, out=None):
     """Returns at least sixteen float32 normals (draws_all: see rng.normal)."""
     r = np.empty(shape, _F32) if out is None else out
     n = r.size
-    if n >= _MANY and pool.ready() is None:  # (sets the number of threads that share them)
+    if n >= _MANY and thread_pool.ready() is None:  # (sets the number of threads that share them)
         return None
     return None if n < 16 else _draw(generator, "normals", r, n if not n % 16 else 16 + (n if draws_all else n - n % 16), mean, std, draws_all)

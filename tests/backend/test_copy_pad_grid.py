@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import threads
-from mindtorch.backend.native import moves
+from mindtorch.backend.c_kernels import copy_pad_grid
 
 quick = settings(max_examples=20, deadline=None)
-needs_compiler = pytest.mark.skipif(moves._lib() is None, reason="no C compiler here")
+needs_compiler = pytest.mark.skipif(copy_pad_grid._lib() is None, reason="no C compiler here")
 
 
 @pytest.fixture(params=["c", "numpy"], autouse=True)
 def side(request, monkeypatch):
-    if request.param == "c" and moves._lib() is None:
+    if request.param == "c" and copy_pad_grid._lib() is None:
         pytest.skip("no C compiler here")
     if request.param == "numpy":
-        monkeypatch.setattr(moves, "_lib", lambda: None)
+        monkeypatch.setattr(copy_pad_grid, "_lib", lambda: None)
     return request.param
 
 
@@ -223,7 +223,7 @@ def test_permuted_copies(seed, dims, dtype, step, back, repeated, gaps):
     whole = np.full([a.shape[i] + 2 * gaps for i in order], 1, dtype)
     to = whole[tuple([slice(1, -1) if gaps else slice(None)] * a.ndim)].transpose(np.argsort(order))
     want = whole.copy()
-    if moves.copied(to, a):
+    if copy_pad_grid.copied(to, a):
         want[tuple([slice(1, -1) if gaps else slice(None)] * a.ndim)].transpose(np.argsort(order))[...] = a
     np.testing.assert_array_equal(whole, want)
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import _tasks
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import onednn, optimizer as optim_kernels, blas, threads
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 
-needs_pool = pytest.mark.skipif(pool.lib() is None, reason="no C compiler here")
+needs_pool = pytest.mark.skipif(thread_pool.lib() is None, reason="no C compiler here")
 
 
 @pytest.fixture(params=[1, 2, 3, 7])
@@ -154,10 +154,10 @@ def test_unsupported_arrays_are_left_unchanged():
     readonly.flags.writeable = False
     for bad_p, bad_g in ((p, g.astype(np.float64)), (p, g.T.copy().T), (p, g[:3]), (readonly, g), (p.astype(np.float16), g), (p[:, ::2], g[:, ::2])):
         before = bad_p.copy()
-        assert not pool.update(pool.SGD, [[np.ones(3, np.float32), bad_p], [np.ones(3, np.float32), bad_g]], options, numbers)
+        assert not thread_pool.update(thread_pool.SGD, [[np.ones(3, np.float32), bad_p], [np.ones(3, np.float32), bad_g]], options, numbers)
         np.testing.assert_array_equal(bad_p, before)
     g.flags.writeable = False           # a gradient is only read
-    assert pool.update(pool.SGD, [[p], [g]], options, numbers)
+    assert thread_pool.update(thread_pool.SGD, [[p], [g]], options, numbers)
     assert (p == 0.5).all()
 
 
@@ -174,7 +174,7 @@ def test_optimizers_with_odd_layouts_and_without_the_library(monkeypatch):
             opt.step()
         return a.detach().numpy().copy(), b.detach().numpy().copy()
     with_it = run()
-    monkeypatch.setattr(pool, "update", lambda *a: False)
+    monkeypatch.setattr(thread_pool, "update", lambda *a: False)
     for x, y in zip(with_it, run()):
         np.testing.assert_array_equal(x, y)
 
@@ -186,9 +186,9 @@ def test_elementwise_loops_are_bitwise_equal(count, n):
     rs = np.random.RandomState(n)
     a, b = _special(rs, (n,)), _special(rs, (n,))
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(pool.relu(a), np.maximum(a, 0))
+        np.testing.assert_array_equal(thread_pool.relu(a), np.maximum(a, 0))
         y = np.maximum(a, 0)
-        np.testing.assert_array_equal(pool.where_positive(b, y), np.where(~(y <= 0), b, np.float32(0)))
+        np.testing.assert_array_equal(thread_pool.where_positive(b, y), np.where(~(y <= 0), b, np.float32(0)))
 
 
 def test_elementwise_ops_on_tensors_are_bitwise_equal(monkeypatch):
@@ -200,11 +200,11 @@ def test_elementwise_ops_on_tensors_are_bitwise_equal(monkeypatch):
         v = y.clone()
         v.add_(x.detach()).mul_(1.5).sub_(y[0]).div_(mt.tensor(3.0))
         return [t.detach().numpy().copy() for t in (z, x.grad, v, y.t() + y.t(), y[:, ::2] * y[:, ::2])]
-    monkeypatch.setattr(pool, "LARGE", 1)
-    monkeypatch.setattr(pool, "LARGE_WHERE", 1)
+    monkeypatch.setattr(thread_pool, "LARGE", 1)
+    monkeypatch.setattr(thread_pool, "LARGE_WHERE", 1)
     small = run()
-    monkeypatch.setattr(pool, "LARGE", 1 << 60)
-    monkeypatch.setattr(pool, "LARGE_WHERE", 1 << 60)
+    monkeypatch.setattr(thread_pool, "LARGE", 1 << 60)
+    monkeypatch.setattr(thread_pool, "LARGE_WHERE", 1 << 60)
     for a, b in zip(small, run()):
         np.testing.assert_array_equal(a, b)
 
@@ -255,7 +255,7 @@ def test_threads_keep_their_cpu_affinity(monkeypatch):
                 return now
         raise AssertionError(f"the threads' processors change for 10 s: {last}")
     monkeypatch.setattr(threads._team, "count", 2)
-    add, a = pool.Shared(np.add), np.arange(200000, dtype=np.float32)
+    add, a = thread_pool.Shared(np.add), np.arange(200000, dtype=np.float32)
     add(a, a)
     mine, before = os.sched_getaffinity(0), settled()
     try:
@@ -273,7 +273,7 @@ def test_threads_keep_their_cpu_affinity(monkeypatch):
 _PROGRAM = """
 import os, sys, time
 import mindtorch.torch as torch
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.cpu import threads
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.Flatten(), torch.nn.Linear(16 * 900, 64))
@@ -296,7 +296,7 @@ for wait in (0, 0.02):              # while threads wait for work, and when they
 torch.set_num_threads(1)
 steps(1)
 torch.set_num_threads(3)            # perhaps more than there are processors
-print("result %.9g" % steps(2), "pool", pool.lib() is not None)
+print("result %.9g" % steps(2), "pool", thread_pool.lib() is not None)
 """
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from mindtorch.backend.interface import NpDtype
 from mindtorch.backend.mindspore.private import bfloat16_np
-from mindtorch.backend.native import build, pool
+from mindtorch.backend.c_kernels import build, thread_pool
 
 _P, _D, _I = ctypes.c_void_p, ctypes.c_double, ctypes.c_int
 _KINDS: dict[NpDtype, int] = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 2, np.dtype(bfloat16_np): 3}
@@ -18,8 +18,8 @@ def lib():
     """Returns the library, or None. It has `mt_loop(how, result, x, y, z)` and
     `mt_loop_numbers(..., p, q, r)` over arrays (their `header`s), and `mt_loop_sums`, which is like
     the latter and also has an array for sums."""
-    threads = pool.lib()
-    found = build.loops() if threads is not None else None
+    threads = thread_pool.lib()
+    found = build.elementwise() if threads is not None else None
     if found is not None:
         with_numbers = [_I] + [_P] * 4 + [_D] * 3
         direct = {"mt_loop": [_I] + [_P] * 4, "mt_loop_numbers": with_numbers, "mt_loop_sums": with_numbers}

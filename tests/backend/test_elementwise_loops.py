@@ -6,10 +6,10 @@ import torch
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import _numpy_private, pointwise
-from mindtorch.backend.native import build, loops
+from mindtorch.backend.c_kernels import build, elementwise
 from mindtorch.core.primitives import HOST
 
-needs_c = pytest.mark.skipif(build.compiler() is None or loops.lib() is None, reason="no C compiler")
+needs_c = pytest.mark.skipif(build.compiler() is None or elementwise.lib() is None, reason="no C compiler")
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 ODD = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 20.5, -20.5, 88.7, -88.7, -104.5, 1e-8, -1e-8]
 
@@ -66,7 +66,7 @@ def _same(theirs, ours, dtype, units, what, absolute=0.0):
     assert tuple(ours.shape) == tuple(theirs.shape) and str(ours.dtype)[6:] == dtype, what
     a, b = theirs.detach().double().numpy(), ours.detach().double().numpy()
     info = torch.finfo(getattr(torch, dtype))
-    if loops.lib() is None:  # NumPy fuses nothing
+    if elementwise.lib() is None:  # NumPy fuses nothing
         units, absolute = max(units, 5), max(absolute, 100)
     np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=what)
     np.testing.assert_allclose(b, a, rtol=units * info.eps, atol=max(units * info.tiny, absolute * info.eps), err_msg=what)

@@ -12,8 +12,8 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu._numpy_private import header
-from mindtorch.backend.native import build, pool
-from mindtorch.backend.native.fastcall import Numbers
+from mindtorch.backend.c_kernels import build, thread_pool
+from mindtorch.backend.c_kernels.fastcall import Numbers
 
 _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
 _WIDE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
@@ -22,7 +22,7 @@ _MAXIMA, _MAXIMA_BACK, _MEANS, _MEANS_BACK, _PIECES, _PIECES_BACK, _LARGEST = ra
 
 @functools.cache
 def _lib():
-    found, threads = build.pools(), pool.lib()
+    found, threads = build.pooling(), thread_pool.lib()
     if found is None or threads is None:
         return None
     build.declare(found, {"mt_pool": [_P] * 4, "mt_columns": [_I, _I, _P, _P, _P],
@@ -44,7 +44,7 @@ def _windows(size, kernel, stride, padding, dilation, out, include=False, diviso
 def _ready(x):
     """Returns (the function mt_pool, code of x's dtype); None if unavailable."""
     wide, lib = _WIDE.get(x.dtype), _lib()
-    return None if wide is None or lib is None or pool.ready() is None else (lib.mt_pool, wide)
+    return None if wide is None or lib is None or thread_pool.ready() is None else (lib.mt_pool, wide)
 
 
 def maxima(x, kernel, stride, padding, dilation, out, place_dtype):
@@ -132,7 +132,7 @@ def pieces_back(g, size):
 
 def _columns(back, x, y, kernel, stride, padding, dilation, out):
     wide, lib = _WIDE.get(x.dtype), _lib()
-    if wide is None or lib is None or y.dtype != x.dtype or pool.ready() is None:
+    if wide is None or lib is None or y.dtype != x.dtype or thread_pool.ready() is None:
         return None
     numbers = _windows(x.shape[2:], kernel, stride, padding, dilation, out)
     return None if lib.mt_columns(back, wide, numbers, header(x), header(y)) else True
@@ -171,6 +171,8 @@ def convolve(what, windows, groups, x, w, b, y):
     """Computes y = the convolution of x with w, plus b; INPUT and WEIGHT: computes x or w as the
     gradient from y. Returns False if unsupported."""
     wide, lib = _WIDE.get(x.dtype), _lib()
-    if wide is None or lib is None or w.dtype is not x.dtype or y.dtype is not x.dtype or b is not None and b.dtype is not x.dtype or pool.ready() is None:
+    if wide is None or lib is None or thread_pool.ready() is None:
+        return False
+    if w.dtype is not x.dtype or y.dtype is not x.dtype or b is not None and b.dtype is not x.dtype:
         return False
     return not lib.mt_convolve(what, wide, x.ndim - 2, windows, groups, header(x), header(w), None if b is None else header(b), header(y))

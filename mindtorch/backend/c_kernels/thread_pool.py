@@ -14,7 +14,7 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend.native import build as native_build
+from mindtorch.backend.c_kernels import build
 from mindtorch.backend.cpu import threads
 from mindtorch.backend.cpu._numpy_private import SILENT, finds_loops, header, inner_loop, reads_arrays, silent
 from mindtorch.backend.cpu.host import address
@@ -38,10 +38,10 @@ _DIRECT = {"mt_ufunc": [_P] * 4, "mt_accumulate": [_P, _P, _I]}
 @functools.cache
 def lib():
     """Returns the library with its argument types set, or None."""
-    found = native_build.pool()
+    found = build.thread_pool()
     if found is not None:
-        native_build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_passes", "mt_cast", "mt_update"))
-        native_build.declare(found, _DIRECT, _DIRECT, direct=True)
+        build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_passes", "mt_cast", "mt_update"))
+        build.declare(found, _DIRECT, _DIRECT, direct=True)
         threads.before_share = found.mt_rest
     return found
 

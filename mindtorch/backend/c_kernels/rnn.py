@@ -19,7 +19,7 @@ import numpy as np
 from mindtorch.backend.cpu.host import address as at
 from mindtorch.backend.cpu.blas import product
 from mindtorch.backend.cpu.sum import column_sum
-from mindtorch.backend.native import build, pool
+from mindtorch.backend.c_kernels import build, thread_pool
 
 _F32 = np.dtype(np.float32)
 _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
@@ -35,7 +35,7 @@ _ARGUMENTS = {
 
 @functools.cache
 def _lib():
-    found, threads = build.recurrent(), pool.lib()
+    found, threads = build.rnn(), thread_pool.lib()
     if found is None or threads is None:
         return None
     build.declare(found, _ARGUMENTS, ())
@@ -46,7 +46,7 @@ def _lib():
 def takes(arrays):
     """True if there are kernels for these operands. A kernel and its gradient must get the same
     answer."""
-    return all(a is None or a.dtype is _F32 and a.size for a in arrays) and pool.ready() is not None and _lib() is not None
+    return all(a is None or a.dtype is _F32 and a.size for a in arrays) and thread_pool.ready() is not None and _lib() is not None
 
 
 def _ptr(a):

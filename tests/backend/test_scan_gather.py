@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import large, sum, threads
-from mindtorch.backend.native import scan_gather
+from mindtorch.backend.c_kernels import scan_gather
 
 needs_compiler = pytest.mark.skipif(scan_gather._lib() is None, reason="no C compiler here")
 NUMBERS = "float32 float64 int64 int32 uint8 bool int16".split()

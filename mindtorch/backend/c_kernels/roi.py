@@ -11,7 +11,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu.host import address as at
-from mindtorch.backend.native import build, pool
+from mindtorch.backend.c_kernels import build, thread_pool
 
 _P, _L, _D, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_double, ctypes.c_int
 _ARGUMENTS = {"mt_bins": [_P] * 6 + [_I], "mt_maxima": [_P] * 6, "mt_suppress": [_P, _L, _D, _P], "mt_moved": [_P] * 8}
@@ -20,7 +20,7 @@ _NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 @functools.cache
 def _lib():
-    found, threads = build.regions(), pool.lib()
+    found, threads = build.roi(), thread_pool.lib()
     if found is None or threads is None:
         return None
     build.declare(found, {f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _NAMES.values()}, ())
@@ -30,7 +30,7 @@ def _lib():
 
 def ready(dtype):
     """True if there are kernels for arrays of this dtype."""
-    return dtype in _NAMES and pool.ready() is not None and _lib() is not None
+    return dtype in _NAMES and thread_pool.ready() is not None and _lib() is not None
 
 
 def _call(name, dtype, *args):

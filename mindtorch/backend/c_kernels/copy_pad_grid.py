@@ -13,8 +13,8 @@ import numpy as np
 from mindtorch.backend.cpu import threads
 from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.cpu.host import address as at
-from mindtorch.backend.native import build, pool
-from mindtorch.backend.native.fastcall import Numbers
+from mindtorch.backend.c_kernels import build, thread_pool
+from mindtorch.backend.c_kernels.fastcall import Numbers
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 _I64 = np.dtype(np.int64)
@@ -23,7 +23,7 @@ _REAL = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 
 @functools.cache
 def _lib():
-    found, shares = build.moves(), pool.lib()
+    found, shares = build.copy_pad_grid(), thread_pool.lib()
     if found is None or shares is None:
         return None
     typed = {f"{n}_{t}": a for n, a in {"mt_grid": [_P] * 7, "mt_bags": [_I] + [_P] * 7 + [_L] * 4}.items() for t in _REAL.values()}
@@ -35,7 +35,7 @@ def _lib():
 
 
 def _ready():
-    return _lib() if pool.ready() is not None else None
+    return _lib() if thread_pool.ready() is not None else None
 
 
 # ------------------------------------------------------------------ grids

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import large, threads
-from mindtorch.backend.native import scan_gather, loops, moves, pools, rows
+from mindtorch.backend.c_kernels import scan_gather, elementwise, copy_pad_grid, pooling, reduce
 
 REDUCTIONS = {
     "sum": lambda m, x, **k: x.sum(**k), "mean": lambda m, x, **k: x.mean(**k), "amax": lambda m, x, **k: x.amax(**k), "amin": lambda m, x, **k: x.amin(**k),
@@ -20,13 +20,13 @@ REDUCTIONS = {
 def side(request, monkeypatch):
     """Runs every test with the C kernels for arrays of any size (normally only large ones use
     them), or without them."""
-    if request.param == "c" and rows._lib() is None:
+    if request.param == "c" and reduce._lib() is None:
         pytest.skip("no C compiler here")
     for name in ("FEW", "SOME"):
         monkeypatch.setattr(large, name, 1 if request.param == "c" else 1 << 62)
     if request.param == "numpy":
         for name in ("groups", "groups_back", "attend", "scaled"):
-            monkeypatch.setattr(rows, name, lambda *a, **k: None)
+            monkeypatch.setattr(reduce, name, lambda *a, **k: None)
 
 
 @st.composite
@@ -190,7 +190,7 @@ def test_negative_log_likelihood(data):
 def test_direct_c_calls_check_their_arguments(side):
     """Checks that a directly called C function accepts what ctypes accepts, and rejects the rest.
     """
-    lib = rows._lib()
+    lib = reduce._lib()
     if lib is None or not isinstance(lib.mt_soft, type(len)):
         pytest.skip("C is called by ctypes here")
     x, r = np.arange(6, dtype=np.float32).reshape(2, 3), np.empty((2, 3), np.float32)
@@ -217,9 +217,9 @@ def test_c_functions_are_called_directly(side):
 
     Their argument signatures all have an entry in fastcall.c.
     """
-    if not isinstance(getattr(rows._lib(), "mt_soft", None), type(len)):
+    if not isinstance(getattr(reduce._lib(), "mt_soft", None), type(len)):
         pytest.skip("C is called by ctypes here")
-    for lib in (rows._lib(), scan_gather._lib(), moves._lib(), loops.lib(), pools._lib()):
+    for lib in (reduce._lib(), scan_gather._lib(), copy_pad_grid._lib(), elementwise.lib(), pooling._lib()):
         slow = {n for n, f in vars(lib).items() if n.startswith("mt_") and not isinstance(f, type(len))}
         assert slow <= {"mt_use", "mt_shuffled", "mt_multiply_add", "mt_largest", "mt_loop_named"}
 

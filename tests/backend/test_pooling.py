@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import threads
-from mindtorch.backend.native import pools
+from mindtorch.backend.c_kernels import pooling
 
 quick = settings(max_examples=40, deadline=None)
-SIDES = ["c", "numpy"] if pools._lib() else ["numpy"]
+SIDES = ["c", "numpy"] if pooling._lib() else ["numpy"]
 
 
 @pytest.fixture(params=SIDES, autouse=True)
 def side(request, monkeypatch):
     if request.param == "numpy":
-        monkeypatch.setattr(pools, "_lib", lambda: None)
+        monkeypatch.setattr(pooling, "_lib", lambda: None)
     return request.param
 
 

@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu._numpy_private import header
-from mindtorch.backend.native import build, pool
+from mindtorch.backend.c_kernels import build, thread_pool
 
 _P, _L, _I, _D = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_double
 _TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
@@ -24,7 +24,7 @@ SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 
 @functools.cache
 def _lib():
-    found, threads = build.rows(), pool.lib()
+    found, threads = build.reduce(), thread_pool.lib()
     if found is None or threads is None:
         return None
     declared = {**{f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _TYPES.values()}, **_SINGLE}
@@ -49,7 +49,7 @@ def reduce(a, axes, keepdim, what, over=1.0):
     if _reduce is None:
         _reduce = _functions("mt_reduce")
     f = _reduce.get(a.dtype)
-    if f is None or not pool.ready_for(a.size):
+    if f is None or not thread_pool.ready_for(a.size):
         return None
     ndim = a.ndim
     shape: tuple[int, ...]
@@ -83,7 +83,7 @@ def moments(a, axes, keepdim, what, over):
     if _moments is None:
         _moments = _functions("mt_moments")
     f = _moments.get(a.dtype)
-    if f is None or not pool.ready_for(a.size):
+    if f is None or not thread_pool.ready_for(a.size):
         return None
     ndim = a.ndim
     low, high = (0, ndim) if axes is None else (axes[0], axes[-1] + 1) if axes else (0, 0)
@@ -151,7 +151,7 @@ def _ready(*arrays):
     for a in arrays:
         if a is not None and a.dtype is not _F32:
             return None
-    return _lib() if pool.ready_for(arrays[0].size) else None
+    return _lib() if thread_pool.ready_for(arrays[0].size) else None
 
 
 def soft(what, x, axis, y=None):
@@ -195,7 +195,9 @@ def attend(q, k, v, bias, causal, scale):
     has the same dtype or is bool. None if unavailable."""
     d, yes = q.dtype, bias is not None and bias.dtype.kind == "b"
     wide = _WIDE.get(d)
-    if wide is None or k.dtype != d or v.dtype != d or bias is not None and not yes and bias.dtype != d or pool.ready() is None or (lib := _lib()) is None:
+    if wide is None or k.dtype != d or v.dtype != d or bias is not None and not yes and bias.dtype != d:
+        return None
+    if thread_pool.ready() is None or (lib := _lib()) is None:
         return None
     *lead, queries, _ = q.shape
     *keys, count, _ = k.shape

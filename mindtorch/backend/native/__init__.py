@@ -1,1 +1,0 @@
-"""C kernels: built by the machine's compiler, loaded and called."""
