@@ -22,7 +22,7 @@ from mindtorch.backend.cpu.host import F32, F64, quiet, vector, zero, zeros_row
 from mindtorch.backend.cpu.large import LEAST, PIECE, each, elementwise
 from mindtorch.backend.cpu.pointwise import Loop, before, bound, limited, looped, plain
 from mindtorch.backend.cpu.special import normal_cdf
-from mindtorch.backend.native import pool
+from mindtorch.backend.c_kernels import thread_pool
 
 #: Number of elements from which the C loop is faster than NumPy: relu of 4096 elements takes 1.7 us
 #: in NumPy vs 3.4 us in C, of 65536 elements 20 us vs 11 us.
@@ -83,8 +83,8 @@ def relu(x):
     256x512 takes 15 against a row of zeros, 38 against the scalar; MindSpore 30.
     """
     if x.ndim and x.dtype.kind == "f" and x.size > 64:
-        if x.size >= pool.LARGE and x.dtype is F32 and x.flags.c_contiguous:
-            r = pool.relu(x)
+        if x.size >= thread_pool.LARGE and x.dtype is F32 and x.flags.c_contiguous:
+            r = thread_pool.relu(x)
             if r is not None:
                 return r
         return _with_zeros(np.maximum, x)
@@ -114,8 +114,8 @@ def where_positive(g, y):
     if kind is None or g.dtype != y.dtype or g.ndim == 0 or not g.flags.c_contiguous or not y.flags.c_contiguous or \
             g.shape != y.shape:
         return np.where(y <= 0, g.dtype.type(0), g)
-    if y.size >= pool.LARGE_WHERE and y.dtype is F32 and g.dtype is F32:
-        r = pool.where_positive(g, y)
+    if y.size >= thread_pool.LARGE_WHERE and y.dtype is F32 and g.dtype is F32:
+        r = thread_pool.where_positive(g, y)
         if r is not None:
             return r
     ints, shift = kind
