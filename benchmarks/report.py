@@ -215,19 +215,19 @@ def picture(results):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if root not in sys.path:
         sys.path.append(root)
-    from mindtorch.tools import _svg
+    from mindtorch.tools.html import svg as drawings
     parts, height = [], 0.0
     for title, note, rows in _panels(results):
         there = [(s, c) for s, c in _COLORS.items() if any(s in row for _, row in rows)]
-        drawn, tall = _svg.bars(rows, there, title, note=note)
-        parts += _svg.moved(drawn, height)
+        drawn, tall = drawings.bars(rows, there, title, note=note)
+        parts += drawings.moved(drawn, height)
         height += tall
     if not parts:
         return None
     m = results["machine"]
     last = f"mindtorch {results['version']}, torch {m['torch']}, MindSpore {m['mindspore']}; {m['cpu']}, {m['cores']} cores"
-    parts.append(_svg.words(10, height + 8, last))
-    return _svg.alone(_svg.drawing(parts, height + 18, f"Times of training steps, as measured with {last}"))
+    parts.append(drawings.words(10, height + 8, last))
+    return drawings.alone(drawings.drawing(parts, height + 18, f"Times of training steps, as measured with {last}"))
 
 
 def keep(results, folder, drawn=None):

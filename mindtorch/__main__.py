@@ -13,7 +13,7 @@ COMMANDS = {
     "convert": ("mindtorch.tools._convert_files", "convert parameters between .pth, .ckpt and .safetensors files"),
     "doctor": ("mindtorch.tools._doctor", "check this installation and suggest fixes"),
     "scan": ("mindtorch.tools._api_scan", "list the torch APIs that scripts use, and whether they are supported"),
-    "diff": ("mindtorch.tools._diff", "find the layer where a model differs from real torch (needs real torch)"),
+    "diff": ("mindtorch.tools.model_diff.command", "find the layer where a model differs from real torch (needs real torch)"),
     "standin": ("mindtorch.tools.standin._command", "run a script on MindSpore's Ascend plugin without an Ascend device, counting launches"),
     "coverage": ("mindtorch.tools._coverage", "test every op on PyTorch's own sample inputs (needs real torch)"),
 }

@@ -3,7 +3,7 @@ runs."""
 import json
 import sys
 
-from mindtorch.tools import _activation_recorder
+from mindtorch.tools.model_diff import activation_recorder
 
 _FRAMES = ("mindtorch", "pytorch")
 _COLUMNS = ("max", "min", "mean", "std")
@@ -37,11 +37,11 @@ class LayerInfo:
     def __init__(self, net, frame, file=None, arrays=False, quiet=False):
         _check(net, frame)
         self.frame, self._net, self._file, self._arrays, self._quiet = frame, net, file, arrays, quiet
-        self.parameters = {n: _activation_recorder.statistics(_activation_recorder.held(p)) for n, p in net.named_parameters() if _has_values(p)}
-        self.buffers = {n: _activation_recorder.statistics(_activation_recorder.held(b)) for n, b in net.named_buffers() if _has_values(b)}
+        self.parameters = {n: activation_recorder.statistics(activation_recorder.held(p)) for n, p in net.named_parameters() if _has_values(p)}
+        self.buffers = {n: activation_recorder.statistics(activation_recorder.held(b)) for n, b in net.named_buffers() if _has_values(b)}
         self._grads, self.calls = {}, []
         self._live = {}  # id(Call) -> its dict, for gradients that arrive later
-        self._recorder = _activation_recorder.Recorder(net, finished=self._finished, gradient=self._gradient)
+        self._recorder = activation_recorder.Recorder(net, finished=self._finished, gradient=self._gradient)
         self._handles = [p.register_hook(self._parameter_hook(n)) for n, p in net.named_parameters()
                          if p.requires_grad and _has_values(p)]
         if not quiet:
@@ -51,7 +51,7 @@ class LayerInfo:
     def _finished(self, call):
         entry = {"name": call.name, "type": call.type, "nth": call.nth, "leaf": call.leaf, "training": call.training}
         for field in ("inputs", "outputs"):
-            entry[field] = {p: _activation_recorder.statistics(h) for p, h in getattr(call, field).items()}
+            entry[field] = {p: activation_recorder.statistics(h) for p, h in getattr(call, field).items()}
         entry["grad_outputs"] = {}
         self.calls.append(entry)
         self._live[id(call)] = entry
@@ -66,7 +66,7 @@ class LayerInfo:
                     self._print(_row(what, path, s))
 
     def _gradient(self, call, path):
-        s = self._live[id(call)]["grad_outputs"][path] = _activation_recorder.statistics(call.grad_outputs[path])
+        s = self._live[id(call)]["grad_outputs"][path] = activation_recorder.statistics(call.grad_outputs[path])
         if not self._arrays:
             del call.grad_outputs[path]
         if not self._quiet:
@@ -77,17 +77,17 @@ class LayerInfo:
         def hook(g):
             if g is None:
                 return
-            h = _activation_recorder.held(g)
-            self._grads[name] = h if self._arrays else _activation_recorder.statistics(h)
+            h = activation_recorder.held(g)
+            self._grads[name] = h if self._arrays else activation_recorder.statistics(h)
             if not self._quiet:
                 self._print("[backward] parameter " + name)
-                self._print(_row("grad", "0", _activation_recorder.statistics(h)))
+                self._print(_row("grad", "0", activation_recorder.statistics(h)))
         return hook
 
     # ---- afterwards
     @property
     def gradients(self):
-        return {n: _activation_recorder.statistics(g) if self._arrays else g for n, g in self._grads.items()}
+        return {n: activation_recorder.statistics(g) if self._arrays else g for n, g in self._grads.items()}
 
     def table(self, leaves=True):
         """Returns the calls as text, one line per output; leaves=False includes containers."""
@@ -122,7 +122,7 @@ class LayerInfo:
         value = self.as_dict()
         if self._arrays:
             value["values"] = {"calls": list(self._recorder.calls), "gradients": self._grads}
-        _activation_recorder.save(path, value)
+        activation_recorder.save(path, value)
 
     def clear(self):
         """Discards the recorded data, for the next batch; the hooks stay."""
@@ -159,7 +159,7 @@ def load_layer_info(path):
     if str(path).endswith(".json"):
         with open(path, encoding="utf-8") as f:
             return json.load(f)
-    return _activation_recorder.load(path)
+    return activation_recorder.load(path)
 
 
 def _check(net, frame):

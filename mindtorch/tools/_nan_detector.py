@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 
-from mindtorch.tools import _activation_recorder
+from mindtorch.tools.model_diff import activation_recorder
 
 #: Ops, by autograd's names in lower case, that write given values: infinity in their results is
 #: intended.
@@ -48,7 +48,7 @@ class Frame:
         return (self.name or "the model itself") + f" ({self.kind})"
 
     def given(self):
-        return [t for _, t in _activation_recorder.tensors(self.args) + _activation_recorder.tensors(self.kwargs)]
+        return [t for _, t in activation_recorder.tensors(self.args) + activation_recorder.tensors(self.kwargs)]
 
 
 class Origins:

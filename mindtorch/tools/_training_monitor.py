@@ -5,7 +5,8 @@ import sys
 
 import numpy as np
 
-from mindtorch.tools import _nan_detector, _activation_recorder
+from mindtorch.tools import _nan_detector
+from mindtorch.tools.model_diff import activation_recorder
 from mindtorch.tools._nan_detector import array as _array, finite as _finite
 
 _ENDS = {"Sigmoid": (0.0, 1.0), "Hardsigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0),
@@ -126,7 +127,7 @@ class Watch:
         self._before = {n: _copied(_array(p)) for n, p in self._parameters()}
         # the module that the model is built from: the facade or PyTorch
         torch = _torch_of(self.model)
-        undo = _activation_recorder.patch(torch, self._follow, more=True) if self.ops else lambda: None
+        undo = activation_recorder.patch(torch, self._follow, more=True) if self.ops else lambda: None
         _listen(torch, self)
 
         def restore():
@@ -177,7 +178,7 @@ class Watch:
             stack.pop()  # calls that ended with a caught exception
         if not stack:
             return
-        found = _activation_recorder.tensors(output)
+        found = activation_recorder.tensors(output)
         bad = [] if self._overflow else [t for _, t in found if not _finite(t)]
         if bad:
             self._origins.left(bad)
@@ -240,11 +241,11 @@ class Watch:
                 return fn(*args, **kwargs)
             self._inside, origins = True, self._origins
             try:
-                given = [t for _, t in _activation_recorder.tensors(args) + _activation_recorder.tensors(kwargs)]
+                given = [t for _, t in activation_recorder.tensors(args) + activation_recorder.tensors(kwargs)]
                 writes = inplace or kwargs.get("inplace") or kwargs.get("out") is not None
                 before = _nan_detector.not_finite(given) if writes else None
                 out = fn(*args, **kwargs)
-                found = [t for _, t in _activation_recorder.tensors(args[0] if method == "__setitem__" else out)]
+                found = [t for _, t in activation_recorder.tensors(args[0] if method == "__setitem__" else out)]
                 bad = [t for t in found if not _finite(t)]
                 if bad:
                     frame = origins.stack[-1] if origins.stack else None
@@ -343,9 +344,9 @@ class Watch:
     def save(self, path):
         """Writes a self-contained HTML page: curves of the loss and the gradients, with the
         findings at their steps."""
-        from mindtorch.tools import _training_monitor_page
+        from mindtorch.tools.html import training_monitor_page
         with open(path, "w", encoding="utf-8") as f:
-            f.write(_training_monitor_page.page(self))
+            f.write(training_monitor_page.page(self))
 
     def _weights(self):
         scale = 0.0

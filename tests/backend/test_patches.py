@@ -34,7 +34,7 @@ ALLOWED = {
     ("tools/_library_figures.py", "sys.setprofile(None)"),
     # Restores real PyTorch's Tensor if CPython's layout is as expected; the module imports nothing
     # of mindtorch.
-    ("tools/_activation_recorder.py", "ctypes.c_void_p.from_address(id(cls) + _AS_SEQUENCE)"),
+    ("tools/model_diff/activation_recorder.py", "ctypes.c_void_p.from_address(id(cls) + _AS_SEQUENCE)"),
     # as the interpreter does before it reports an error
     ("tools/_run.py", "value.__traceback__ = sys.last_traceback = traceback"),
 }

@@ -9,9 +9,11 @@ import torch as real
 import mindtorch.torch as mine
 
 from mindtorch.__main__ import main
-from mindtorch.tools import CompareError, _compare, _workers, _activation_recorder, compare_layers
-from mindtorch.tools._tolerance import judge
-from mindtorch.tools._first_divergence import Comparison
+from mindtorch.tools import CompareError, compare_layers
+from mindtorch.tools.model_diff import activation_recorder, compare
+from mindtorch.tools.model_diff.tolerance import judge
+from mindtorch.tools.model_diff.first_divergence import Comparison
+from mindtorch.tools.model_diff.sides import parse_sides
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 MODELS, LAYERS = str(HERE / "_side_models.py"), str(HERE / "_layer_models.py")
@@ -35,11 +37,11 @@ def on_cpu():
 
 # ------------------------------------------------------------------ sides
 def test_sides_are_parsed():
-    a, b = _workers.parse("npu:float32, npu:bfloat16")
+    a, b = parse_sides("npu:float32, npu:bfloat16")
     assert (str(a), str(b), a.called(b), b.called(a)) == ("npu:float32", "npu:bfloat16", "the npu device in float32", "the npu device in bfloat16")
-    a, b = _workers.parse("torch,cpu")
+    a, b = parse_sides("torch,cpu")
     assert (a.called(b), b.called(a)) == ("real torch", "mindtorch")
-    a, b = _workers.parse(("torch", "npu"))
+    a, b = parse_sides(("torch", "npu"))
     assert (a.called(b), b.called(a)) == ("real torch", "the npu device")
 
 
@@ -69,7 +71,7 @@ def all_faults(folder, **more):
     the run without a fault."""
     faults = ["", *PLANTED]
     jobs = [job(fault=f"kernel_{f}", **{"optimizer": "adam" if f != "optimizer" else "adam_eps", **more}) for f in faults]
-    records = _compare.run(jobs, str(folder), sides=_workers.parse("cpu,npu"))
+    records = compare.run(jobs, str(folder), sides=parse_sides("cpu,npu"))
     return {f: Comparison(ours, reference, f) for f, (reference, ours) in zip(faults, records)}
 
 
@@ -134,14 +136,14 @@ def sketches(array, dtype="float32"):
     out = []
     for torch in (real, mine):
         t = torch.from_numpy(array)
-        out.append(_activation_recorder.Sketch(torch)(t.to(getattr(torch, dtype))))
+        out.append(activation_recorder.Sketch(torch)(t.to(getattr(torch, dtype))))
     return out
 
 
 def test_sketch_contains_summary_statistics():
     x = np.random.RandomState(0).randn(300, 1000, 15).astype("float32") + 0.5       # two chunks
     for h in sketches(x):
-        assert h.of == x.shape and h.size == x.size and len(h.a) == 256 + _activation_recorder.FUNCTIONALS and h.odd == (0, 0)
+        assert h.of == x.shape and h.size == x.size and len(h.a) == 256 + activation_recorder.FUNCTIONALS and h.odd == (0, 0)
         least, greatest, mean, rms = h.a[256:260]
         assert (least, greatest) == (x.min(), x.max())
         assert mean == pytest.approx(x.mean(dtype="float64"), rel=1e-5) and rms == pytest.approx(np.sqrt((x.astype("float64") ** 2).mean()), rel=1e-5)
@@ -171,7 +173,7 @@ def test_sketch_makes_one_copy_and_uses_no_randomness(process):
                       "n = device_dispatch.COPIES.down; u = device_dispatch.COPIES.up; v = x._version; h = s(x)\n"
                       "print(device_dispatch.COPIES.down - n, device_dispatch.COPIES.up - u, x._version - v, bool((torch.npu.get_rng_state() == before).all()), len(h.a))",
                       env={"MINDTORCH_NPU": "cpu", "MINDTORCH_NPU_FALLBACK": "0"})
-    assert said.split()[-5:] == ["1", "0", "0", "True", str(256 + _activation_recorder.FUNCTIONALS)]
+    assert said.split()[-5:] == ["1", "0", "0", "True", str(256 + activation_recorder.FUNCTIONALS)]
 
 
 @pytest.mark.slow
@@ -182,7 +184,7 @@ def test_memory_and_disk_are_bounded(on_cpu, tmp_path):
     for statistics in (False, True):
         folder = tmp_path / str(statistics)
         folder.mkdir()
-        (a, b), = _compare.run([job("large", steps=0, statistics=statistics)], str(folder), sides=_workers.parse("cpu,npu"))
+        (a, b), = compare.run([job("large", steps=0, statistics=statistics)], str(folder), sides=parse_sides("cpu,npu"))
         c = Comparison(b, a, "large")
         assert c.ok, c.table()
         peaks[statistics], sizes[statistics] = b["peak"], sum(f.stat().st_size for f in folder.iterdir())
@@ -207,7 +209,7 @@ def test_every_third_call(on_cpu):
 
 @pytest.mark.parametrize("steps, read", [(3, 3), ("3", 3), ("0,10,4-6", [0, 4, 5, 6, 10]), ([7, 1], [1, 7])])
 def test_steps_are_parsed(steps, read):
-    assert _compare._numbers(steps) == read
+    assert compare._numbers(steps) == read
 
 
 def test_invalid_steps_print_one_sentence(capsys):

@@ -13,10 +13,10 @@ import torch as real
 import mindtorch.torch as mine
 from mindtorch.__main__ import main
 from mindtorch.tools import CompareError, compare_layers, debug_layer_info, load_layer_info
-from mindtorch.tools import _compare, _activation_recorder
-from mindtorch.tools._tolerance import judge
-from mindtorch.tools._first_divergence import Comparison
-from mindtorch.tools._activation_recorder import Held, load, save
+from mindtorch.tools.model_diff import activation_recorder, compare
+from mindtorch.tools.model_diff.tolerance import judge
+from mindtorch.tools.model_diff.first_divergence import Comparison
+from mindtorch.tools.model_diff.activation_recorder import Held, load, save
 
 MODELS = str(pathlib.Path(__file__).resolve().parents[1] / "_layer_models.py")
 # all models are compared in one run, whose time counts for the first test
@@ -109,6 +109,21 @@ def test_records_survive_the_file(tmp_path):
     save(tmp_path / "r.npz", value)
     back = load(tmp_path / "r.npz")
     assert back["a"][0].a.tolist() == [0, 1, 2] and back["a"][1:] == [None, 1.5] and back["b"]["c"].dtype == "bfloat16"
+    with np.load(tmp_path / "r.npz", allow_pickle=False) as z:  # no pickles, so no paths of modules
+        assert "mindtorch." not in str(z["mindtorch.json"])
+
+
+def test_records_of_earlier_versions_load(tmp_path):
+    """A file in format 1, written out here: it names no module of mindtorch, so modules may move."""
+    call = {"name": "fc1", "type": "Linear", "outputs": {"0": {"$": "0", "dtype": "float32"}}, "wants": ["0"],
+            "grad_outputs": {"0": {"$": "1", "dtype": "bfloat16", "of": [4, 8], "odd": [1, 0]}}}
+    text = json.dumps({"version": 1, "value": {"version": "2.0", "calls": [{"$call": call}]}})
+    with open(tmp_path / "old.npz", "wb") as f:
+        np.savez(f, **{"0": np.arange(2.0, dtype="float32"), "1": np.ones(3, "float32"), "mindtorch.json": np.array(text)})
+    for read in (load, load_layer_info):
+        back = read(str(tmp_path / "old.npz"))["calls"][0]
+        assert back.key == ("fc1", "module", 0) and back.outputs["0"].a.tolist() == [0.0, 1.0] and back.wants == ["0"]
+        assert back.grad_outputs["0"].shape == (4, 8) and back.grad_outputs["0"].odd == (1, 0)
 
 
 # ------------------------------------------------------------------ planted faults
@@ -149,7 +164,7 @@ def compared(tmp_path_factory):
             "optimizer": "rate" if n == "mlp_rate" else "adam" if "cnn" in n else "sgd",
             "fault": n if n not in CLEAN and n != "mlp_rate" else None, "seed": 0, "dropout": "off", "ops": False,
             "grads": True} for n in names]
-    records = _compare.run(jobs, str(tmp_path_factory.mktemp("diff")))
+    records = compare.run(jobs, str(tmp_path_factory.mktemp("diff")))
     return {n: Comparison(ours, reference, n) for n, (reference, ours) in zip(names, records)}
 
 
@@ -200,7 +215,7 @@ def records(tmp_path_factory):
     jobs = [{"file": MODELS, "builder": "calls", "state": None, "inputs": None, "loss": None, "steps": 1, "optimizer": "sgd",
             "fault": f"calls_{n}" if n else None, "seed": 0, "dropout": "off", "ops": True, "grads": True}
             for n in (*PARTINGS, "")]
-    return dict(zip((*PARTINGS, ""), _compare.run(jobs, str(tmp_path_factory.mktemp("calls")))))
+    return dict(zip((*PARTINGS, ""), compare.run(jobs, str(tmp_path_factory.mktemp("calls")))))
 
 
 @pytest.mark.parametrize("how", PARTINGS)
@@ -240,7 +255,7 @@ def test_tensors_stay_elements_while_functions_are_traced(T):
             return fn(*args, **kwargs)
         return traced
     for _ in range(2):
-        undo = _activation_recorder.patch(T, wrap)
+        undo = activation_recorder.patch(T, wrap)
         try:
             assert T.tensor([T.tensor(1.), T.tensor(2)]).tolist() == [1., 2.]
             assert T.nn.Parameter(T.tensor([1., 2.]))[1].item() == 2 and T.tensor([3, 4])[0].item() == 3
@@ -348,10 +363,10 @@ class _Page(HTMLParser):
 
 def test_the_table_on_a_terminal(compared):
     console = pytest.importorskip("rich.console").Console
-    from mindtorch.tools import _report
+    from mindtorch.tools.model_diff import report
     for width, name in ((160, "resnet_eps"), (80, "mlp_buffer"), (200, "mlp")):
         c, out = compared[name], io.StringIO()
-        _report.draw(c, console=console(file=out, width=width, force_terminal=True, color_system="standard"))
+        report.draw(c, console=console(file=out, width=width, force_terminal=True, color_system="standard"))
         plain = "".join(re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).split())
         for r in c.rows:
             assert not r.leaf or r.name in plain

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mindtorch.tools import _svg
+from mindtorch.tools.html import svg as drawings
 
 NAMES = st.text(max_size=40)
 VALUES = st.floats(-1e6, 1e6) | st.sampled_from([math.inf, -math.inf, math.nan, 0.0, 1e-30, 1e30])
@@ -35,7 +35,7 @@ def placed(root):
         n = {k: float(v) for k, v in e.attrib.items() if re.fullmatch(r"-?\d+(\.\d+)?", v)}
         if e.tag == "text":
             size = float((re.search(r"font-size: (\d+)px", e.get("style", "")) or [0, 11])[1])
-            w = _svg.width_of(e.text or "", size)
+            w = drawings.width_of(e.text or "", size)
             x = n["x"] - {"start": 0, "middle": w / 2, "end": w}[e.get("text-anchor")]
             out.append((e, x, n["y"] - 0.8 * size + down, x + w, n["y"] + 0.2 * size + down))
         elif e.tag == "rect":
@@ -87,7 +87,7 @@ def read(place, known, log):
 @pytest.mark.parametrize("log", [False, True])
 def test_points_are_drawn_at_their_values(log):
     points = [(k, 5.0 * 0.7**k) for k in range(12)]
-    root = sound(_svg.curves([("loss", "--ours", "", points)], "the loss", log=log))
+    root = sound(drawings.curves([("loss", "--ours", "", points)], "the loss", log=log))
     dots = [(float(e.get("cx")), float(e.get("cy"))) for e in root.iter("circle")]
     corners = numbers(root.find("polyline").get("points"))
     assert dots == list(zip(corners[::2], corners[1::2])) and len(dots) == 12
@@ -100,7 +100,7 @@ def test_points_are_drawn_at_their_values(log):
 
 def test_nonfinite_value_interrupts_the_curve_and_is_marked():
     points = [(0, 1.0), (1, 2.0), (2, math.nan), (3, math.inf), (4, 3.0), (5, 2.0)]
-    root = sound(_svg.curves([("loss", "--ours", "", points)], "the loss"))
+    root = sound(drawings.curves([("loss", "--ours", "", points)], "the loss"))
     assert len(root.findall("polyline")) == 2 and [e.find("title").text for e in root.findall("path")] == ["loss, step 2: nan", "loss, step 3: inf"]
 
 
@@ -108,15 +108,15 @@ def test_a_long_run_keeps_its_peaks():
     points = [(k, 1.0 + math.sin(k / 1000)) for k in range(50_000)]
     points[33_333] = 33_333, 40.0
     points[44_444] = 44_444, -7.0
-    thin = _svg.thinned(points)
-    assert len(thin) <= _svg.MOST_POINTS + 2 and {(33_333, 40.0), (44_444, -7.0)} <= set(thin) and thin == sorted(thin)
-    assert len(sound(_svg.curves([("a", "--ours", "", points)], "t")).findall("circle")) == 0
+    thin = drawings.thinned(points)
+    assert len(thin) <= drawings.MOST_POINTS + 2 and {(33_333, 40.0), (44_444, -7.0)} <= set(thin) and thin == sorted(thin)
+    assert len(sound(drawings.curves([("a", "--ours", "", points)], "t")).findall("circle")) == 0
     points[7] = 7, math.nan
-    assert any(math.isnan(y) for _, y in _svg.thinned(points))
+    assert any(math.isnan(y) for _, y in drawings.thinned(points))
 
 
 def test_divergence_is_marked_at_its_step():
-    root = sound(_svg.curves([(n, "--ours", d, [(k, 1.0 + k) for k in range(9)]) for n, d in (("torch", ""), ("cpu", "6 3"))], "the loss",
+    root = sound(drawings.curves([(n, "--ours", d, [(k, 1.0 + k) for k in range(9)]) for n, d in (("torch", ""), ("cpu", "6 3"))], "the loss",
                              marks=[(3, "they part"), (3, "<&>"), (8, "x" * 300)]))
     steps = ticks(root, "middle")
     marks = [e for e in root.iter("line") if "different" in e.get("stroke", "")]
@@ -128,19 +128,19 @@ def test_divergence_is_marked_at_its_step():
 @settings(max_examples=25)
 @given(st.lists(st.tuples(NAMES, st.lists(VALUES, max_size=12)), max_size=5), NAMES, st.booleans(), st.lists(st.tuples(st.integers(0, 11), NAMES), max_size=12))
 def test_curves_are_valid_for_any_names_and_values(series, title, log, marks):
-    sound(_svg.curves([(n, "--ours", "", list(enumerate(v))) for n, v in series], title or "t", log=log, marks=marks))
+    sound(drawings.curves([(n, "--ours", "", list(enumerate(v))) for n, v in series], title or "t", log=log, marks=marks))
 
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(NAMES, st.dictionaries(st.sampled_from("abc"), st.floats(1e-4, 1e4))), max_size=8), NAMES)
 def test_bars_are_valid_for_any_names_and_values(groups, title):
-    drawn, height = _svg.bars(groups, [(s, "--ours") for s in "abc"], title, note=title)
-    sound(_svg.alone(_svg.drawing(drawn, height, title or "t")))
+    drawn, height = drawings.bars(groups, [(s, "--ours") for s in "abc"], title, note=title)
+    sound(drawings.alone(drawings.drawing(drawn, height, title or "t")))
 
 
 def test_bars_are_as_long_as_their_values():
-    drawn, height = _svg.bars([("one", {"a": 0.5, "b": 2.0}), ("two", {"a": 4.0})], [("a", "--ours"), ("b", "--theirs")], "t")
-    root = sound(_svg.drawing(drawn, height, "t"))
+    drawn, height = drawings.bars([("one", {"a": 0.5, "b": 2.0}), ("two", {"a": 4.0})], [("a", "--ours"), ("b", "--theirs")], "t")
+    root = sound(drawings.drawing(drawn, height, "t"))
     scale = ticks(root, "middle")
     found = {e.find("title").text: (float(e.get("x")), float(e.get("x")) + float(e.get("width"))) for e in root.iter("rect") if e.find("title") is not None}
     assert {k: tuple(round(read(x, scale, True), 1) for x in v) for k, v in found.items()} == {"one, a: 0.5": (0.5, 1.0), "one, b: 2": (1.0, 2.0), "two, a: 4": (1.0, 4.0)}
@@ -150,18 +150,18 @@ def test_bars_are_as_long_as_their_values():
 @given(st.lists(st.tuples(NAMES, st.lists(st.tuples(st.floats(0, 50), NAMES), max_size=20)), max_size=6), st.lists(st.floats(0, 1e9), max_size=10))
 def test_lanes_are_valid_for_any_times(rows, memory):
     steps = "device memory", [(float(k), v) for k, v in enumerate(memory)], lambda v: f"{v:.0f} B"
-    sound(_svg.lanes([(n, "--ours", m) for n, m in rows], steps, 50.0, "t"))
+    sound(drawings.lanes([(n, "--ours", m) for n, m in rows], steps, 50.0, "t"))
 
 
 def test_lanes_count_overlapping_events():
-    root = sound(_svg.lanes([("aclnnAdd", "--ours", [(1.0, "a"), (1.001, "b"), (9.0, "c")])], None, 10.0, "t"))
+    root = sound(drawings.lanes([("aclnnAdd", "--ours", [(1.0, "a"), (1.001, "b"), (9.0, "c")])], None, 10.0, "t"))
     tips = [e.find("title").text for e in root.iter("rect")]
     assert tips == ["1.000 ms: a and 1 more", "9.000 ms: c"] and any(e.text == "aclnnAdd  3" for e in root.iter("text"))
 
 
 def test_drawing_is_deterministic_and_has_both_color_schemes():
-    a, b = (_svg.alone(_svg.curves([("loss", "--ours", "", [(0, 1.0), (1, 0.5)])], "the loss")) for _ in range(2))
+    a, b = (drawings.alone(drawings.curves([("loss", "--ours", "", [(0, 1.0), (1, 0.5)])], "the loss")) for _ in range(2))
     assert a == b and "prefers-color-scheme: dark" in a and "http" not in a.replace("http://www.w3.org/2000/svg", "")
     sound(a)
     used = set(re.findall(r"var\((--\w+)\)", a))
-    assert used <= {name for name, *_ in _svg.COLORS}
+    assert used <= {name for name, *_ in drawings.COLORS}

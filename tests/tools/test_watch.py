@@ -147,11 +147,12 @@ def test_unwatched_steps_cost_nothing(monkeypatch):
     of a training step.)"""
     import sys
 
-    from mindtorch.tools import _activation_recorder, _training_monitor
+    from mindtorch.tools import _training_monitor
+    from mindtorch.tools.model_diff import activation_recorder
     read = []
-    array, tensors = _training_monitor._array, _activation_recorder.tensors
+    array, tensors = _training_monitor._array, activation_recorder.tensors
     monkeypatch.setattr(_training_monitor, "_array", lambda t: read.append(t) or array(t))
-    monkeypatch.setattr(_activation_recorder, "tensors", lambda *a: read.append(a) or tensors(*a))
+    monkeypatch.setattr(activation_recorder, "tensors", lambda *a: read.append(a) or tensors(*a))
 
     def calls_of_a_step(layers, watched):
         model = mine.nn.Sequential(*(mine.nn.Linear(4, 4) for _ in range(layers)))

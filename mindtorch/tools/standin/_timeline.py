@@ -4,7 +4,7 @@ from __future__ import annotations
 import collections
 import json
 
-from mindtorch.tools import _document, _svg
+from mindtorch.tools.html import document, svg
 from mindtorch.tools.standin import _report
 
 MOST_LANES = 24  # rows per process: the remaining kernels share one
@@ -72,11 +72,11 @@ def page(path, found) -> str:
     for k, (pid, entries) in enumerate(sorted(processes.items(), key=lambda p: p[1][0][0])[:MOST_PROCESSES]):
         rows, memory = lanes(entries)
         name = "Launches over time" if len(processes) == 1 else f"Process {k} (pid {pid})"
-        drawn = _svg.lanes(rows, ("memory of the device", memory, _report.size), end, f"{name}: kernels, copies and memory, one row each")
+        drawn = svg.lanes(rows, ("memory of the device", memory, _report.size), end, f"{name}: kernels, copies and memory, one row each")
         parts.append((name, drawn, SAID if not k else ""))
     if not processes:
         parts.append(("Launches over time", "", "Nothing was launched."))
     elif len(processes) > MOST_PROCESSES:
         parts.append((f"{len(processes) - MOST_PROCESSES} more processes", "", "They are only in the summary."))
-    parts.append(("Summary", _document.plain(_report.text(found)), ""))
-    return _document.document("CANN simulator log", f"{sum(found.launches.values())} launches of {len(found.launches)} kernels", parts)
+    parts.append(("Summary", document.plain(_report.text(found)), ""))
+    return document.document("CANN simulator log", f"{sum(found.launches.values())} launches of {len(found.launches)} kernels", parts)

@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 
-from mindtorch.tools._tolerance import NOISE, SAME, WHO, Verdict, bound, coarsest, judge, rms, worst
-from mindtorch.tools._activation_recorder import FUNCTIONALS, Held
+from mindtorch.tools.model_diff.tolerance import NOISE, SAME, WHO, Verdict, bound, coarsest, judge, rms, worst
+from mindtorch.tools.model_diff.activation_recorder import FUNCTIONALS, Held
 
 AMPLIFICATION = 16  # factor by which a layer may amplify the rounding error of its inputs
 # relative difference of weight updates: near a zero gradient, Adam's update can have either sign
@@ -192,17 +192,17 @@ class Comparison:
         return {n: v.max_abs for n, v in self.input_verdicts.items()}
 
     def table(self, everything=False, color=False):
-        from mindtorch.tools import _report
-        return _report.text(self, everything, color)
+        from mindtorch.tools.model_diff import report
+        return report.text(self, everything, color)
 
     def as_dict(self):
-        from mindtorch.tools import _report
-        return _report.plain(self)
+        from mindtorch.tools.model_diff import report
+        return report.plain(self)
 
     def save(self, path):
         """Writes the report: HTML if `path` ends in .html, else JSON."""
-        from mindtorch.tools import _page
-        text = _page.page(self) if str(path).endswith((".html", ".htm")) else json.dumps(self.as_dict(), indent=1)
+        from mindtorch.tools.html import model_diff_page
+        text = model_diff_page.page(self) if str(path).endswith((".html", ".htm")) else json.dumps(self.as_dict(), indent=1)
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
 

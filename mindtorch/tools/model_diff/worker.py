@@ -1,7 +1,7 @@
-"""One side of a comparison, in a separate process: ``python _side.py jobs.json`` runs models and
+"""One side of a comparison, in a separate process: ``python worker.py jobs.json`` runs models and
 writes the recorded values.
 
-Under PyTorch, only this file and `_trace.py`, which it loads by path, are executed from mindtorch.
+Under PyTorch, only this file and `activation_recorder.py`, which it loads by path, are executed from mindtorch.
 """
 import importlib.util
 import inspect
@@ -50,7 +50,8 @@ class Side:
             raise
         except (Exception, SystemExit) as e:
             here = os.path.dirname(os.path.abspath(__file__))
-            frames = [f for f in traceback.extract_tb(e.__traceback__) if os.path.dirname(f.filename) != here]
+            ours = (here, os.path.dirname(here))        # (with the import hook)
+            frames = [f for f in traceback.extract_tb(e.__traceback__) if os.path.dirname(f.filename) not in ours]
             theirs = [f for f in frames if os.path.abspath(f.filename) == os.path.abspath(self.job["file"])] or frames
             where = f" ({os.path.basename(theirs[-1].filename)}, line {theirs[-1].lineno})" if theirs else ""
             text = " ".join(str(e).split())
@@ -416,7 +417,7 @@ def main(path):
     # Python puts the folder of a script first on sys.path; the names in this folder must not shadow
     # other modules.
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
-    trace = _load("mindtorch_trace", os.path.join(here, "_trace.py"))
+    trace = _load("mindtorch_trace", os.path.join(here, "activation_recorder.py"))
     shared = {k: v for k, v in top.items() if k != "jobs"}
     for job in top["jobs"]:
         try:

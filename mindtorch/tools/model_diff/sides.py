@@ -24,7 +24,7 @@ class Place:
         return name + (f" in {self.dtype}" if self.dtype else "")
 
 
-def parse(text):
+def parse_sides(text):
     """Parses 'torch,npu' or 'npu:float32,npu:bfloat16' into (first, second); the second is compared
     with the first. ValueError for anything else."""
     parts = text.replace(" ", "").split(",") if isinstance(text, str) else [str(x) for x in text]
@@ -39,4 +39,4 @@ def parse(text):
     return tuple(out)
 
 
-DEFAULT = parse("torch,cpu")
+DEFAULT_SIDES = parse_sides("torch,cpu")

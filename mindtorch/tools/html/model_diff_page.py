@@ -8,9 +8,9 @@ import string
 
 import numpy as np
 
-from mindtorch.tools import _svg
-from mindtorch.tools._report import number
-from mindtorch.tools._activation_recorder import FUNCTIONALS
+from mindtorch.tools.html import svg
+from mindtorch.tools.model_diff.report import number
+from mindtorch.tools.model_diff.activation_recorder import FUNCTIONALS
 
 _PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -76,7 +76,7 @@ def page(c):
 
 
 def _launches(c):
-    from mindtorch.tools._report import launched
+    from mindtorch.tools.model_diff.report import launched
     lines = launched(c)
     return f'<pre class="scroll">{html.escape(chr(10).join(lines[1:]))}</pre>' if lines else ""
 
@@ -173,9 +173,9 @@ def _curves(c):
     apart = [(word, color, "", [(i, max((v.relative for v in s.get(kind, {}).values()), default=0.0)) for i, s in zip(numbers, c.steps)])
              for word, kind, color in (("gradients", "grads", "--third"), ("weights", "weights", "--slight"))]
     apart.insert(0, ("loss", "--different", "", [(i, _off(a, b)) for (i, a), (_, b) in zip(losses[1][3], losses[0][3])]))
-    drawn = [_svg.curves(losses, "the loss", marks=marks, log=_svg.wide(v for *_, points in losses for _, v in points)),
-             _svg.curves(norms, "norm of all gradients", marks=marks),
-             _svg.curves(apart, "relative difference, maximum over the parameters; 0 is drawn on the lower edge", marks=marks, log=True, height=240)]
+    drawn = [svg.curves(losses, "the loss", marks=marks, log=svg.wide(v for *_, points in losses for _, v in points)),
+             svg.curves(norms, "norm of all gradients", marks=marks),
+             svg.curves(apart, "relative difference, maximum over the parameters; 0 is drawn on the lower edge", marks=marks, log=True, height=240)]
     return '<h2>Loss and gradients by step</h2><div class="curves">' + "".join(drawn) + "</div>"
 
 
@@ -260,7 +260,7 @@ def _bars(series, edges, caption, form):
 
 # ------------------------------------------------------------------ tree and tables
 def _tree(c):
-    from mindtorch.tools._tolerance import worst
+    from mindtorch.tools.model_diff.tolerance import worst
     called, below = {}, {}
     for r in c.rows:
         if r.kind == "module":

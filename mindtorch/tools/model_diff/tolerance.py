@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from mindtorch.tools._activation_recorder import FUNCTIONALS
+from mindtorch.tools.model_diff.activation_recorder import FUNCTIONALS
 
 SAME, NOISE, DIFFERENT = "same", "noise", "different"
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex64": 2.0**-23,

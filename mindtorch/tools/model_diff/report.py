@@ -1,5 +1,5 @@
 """The report of a `Comparison`: text, a colored table for terminals, JSON. (The HTML page:
-`_page.py`.)
+`mindtorch/tools/html/model_diff_page.py`.)
 
 Rich draws the table if it is installed (`pip install mindtorch[tools]`); otherwise the same lines
 are printed as plain text.

@@ -11,8 +11,10 @@ import time
 
 import numpy as np
 
-from mindtorch.tools import _workers, _activation_recorder
-from mindtorch.tools._first_divergence import CompareError, Comparison
+import mindtorch
+from mindtorch.tools.model_diff import activation_recorder
+from mindtorch.tools.model_diff.first_divergence import CompareError, Comparison
+from mindtorch.tools.model_diff.sides import DEFAULT_SIDES, parse_sides
 
 
 def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, loss=None, targets=(), steps=0,
@@ -68,7 +70,7 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
         raise ValueError(f"every must be at least 1, not {every}")
     if steps and not grads:
         raise ValueError("steps need gradients")
-    sides = _workers.parse(sides)
+    sides = parse_sides(sides)
     if before is not None and not os.path.isfile(before):
         raise CompareError(f"there is no file {before}")
     with tempfile.TemporaryDirectory(prefix="mindtorch-diff-") as folder:
@@ -98,7 +100,7 @@ def _numbers(steps):
 
 
 def _root():
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return os.path.dirname(os.path.dirname(os.path.abspath(mindtorch.__file__)))
 
 
 def _name(x):
@@ -166,7 +168,7 @@ def _random(rng, shape):
     return (rng.rand(*size) < 0.5) if kind.kind == "b" else rng.randn(*size).astype(kind)
 
 
-def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_workers.DEFAULT, before=None, standin=None, kernels=()):
+def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=DEFAULT_SIDES, before=None, standin=None, kernels=()):
     """Runs the jobs, one process per side, and returns [(first side's record, second side's
     record)]. The second side waits for the weights of the first. Files are written to `folder`."""
     if standin is None:
@@ -196,7 +198,7 @@ def _run(jobs, folder, workdir, torch_python, timeout, sides, before, machine):
                            "before": os.path.abspath(before) if before else None, "root": _root(), "parent": os.getpid(), "timeout": timeout,
                            "jobs": [dict(job, out=out[i], weights=os.path.join(folder, f"weights{i}.npz")) for i, job in jobs]}, f)
             log = open(os.path.join(folder, f"side{n}.log"), "w+", encoding="utf-8", errors="replace")
-            here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_side.py")
+            here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
             python = torch_python or sys.executable if side.place == "torch" else sys.executable
             try:
                 process = subprocess.Popen([python, here, path], cwd=workdir or os.getcwd(), stdout=log, stderr=subprocess.STDOUT,
@@ -225,7 +227,7 @@ def _run(jobs, folder, workdir, torch_python, timeout, sides, before, machine):
                 process.kill()
             process.wait()
             log.close()
-    return [tuple(_activation_recorder.load(running[n][2][i]) for n in (0, 1)) for i, _ in jobs]
+    return [tuple(activation_recorder.load(running[n][2][i]) for n in (0, 1)) for i, _ in jobs]
 
 
 def _environment(side, other, machine, log):

@@ -2,7 +2,7 @@
 """
 import string
 
-from mindtorch.tools import _svg
+from mindtorch.tools.html import svg
 
 _PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -27,19 +27,19 @@ $body
 
 def document(heading, below, parts):
     """Returns the page's text. `parts`: [(title, HTML, a sentence under it)]."""
-    body = "".join(f"<h2>{_svg.escaped(title)}</h2>{inner}" + (f'<div class="dim">{_svg.escaped(said)}</div>' if said else "") for title, inner, said in parts)
-    return _PAGE.substitute(title=_svg.escaped(heading), heading=_svg.escaped(heading), below=_svg.escaped(below), variables=_svg.variables(), body=body)
+    body = "".join(f"<h2>{svg.escaped(title)}</h2>{inner}" + (f'<div class="dim">{svg.escaped(said)}</div>' if said else "") for title, inner, said in parts)
+    return _PAGE.substitute(title=svg.escaped(heading), heading=svg.escaped(heading), below=svg.escaped(below), variables=svg.variables(), body=body)
 
 
 def table(lines, right=()):
     """Returns an HTML table of texts. The first line is the head; columns in `right` are
     right-aligned."""
     def cells(tag, row):
-        return "".join(f'<{tag}{" class=num" if i in right else ""}>{_svg.escaped(x)}</{tag}>' for i, x in enumerate(row))
+        return "".join(f'<{tag}{" class=num" if i in right else ""}>{svg.escaped(x)}</{tag}>' for i, x in enumerate(row))
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in lines[1:])
     return f'<div class="scroll"><table><thead><tr>{cells("th", lines[0])}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def plain(text):
     """Returns preformatted text as HTML."""
-    return f'<pre class="scroll">{_svg.escaped(text)}</pre>'
+    return f'<pre class="scroll">{svg.escaped(text)}</pre>'

@@ -7,7 +7,7 @@ they differ, 2 they cannot be compared.
 """
 import sys
 
-from mindtorch.tools._compare import CompareError, compare_layers
+from mindtorch.tools.model_diff.compare import CompareError, compare_layers
 
 
 def configure(parser):
@@ -45,9 +45,9 @@ def configure(parser):
 
 def _show(c, everything):
     if sys.stdout.isatty():
-        from mindtorch.tools import _report
+        from mindtorch.tools.model_diff import report
         try:
-            return _report.draw(c, everything)
+            return report.draw(c, everything)
         except ImportError:         # Rich is not installed
             pass
     return print(c.table(everything, color=sys.stdout.isatty()))

@@ -1,0 +1,1 @@
+"""HTML pages of the tools, and the SVG drawings in them."""
