@@ -9,7 +9,7 @@ import tempfile
 from mindtorch.tools import _library_figures as figures
 from mindtorch.tools._libraries import CHECKS, installed
 
-_PROGRAM = "from mindtorch.tools._library_checks import run; run({name!r}, hook=False)"
+_PROGRAM = "from mindtorch.tools.library_checks import run; run({name!r}, hook=False)"
 
 
 def main(names):

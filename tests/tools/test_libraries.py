@@ -8,7 +8,7 @@ import re
 import pytest
 
 from mindtorch.tools import _libraries, _library_figures as figures
-from mindtorch.tools._library_checks import CHECKS
+from mindtorch.tools.library_checks import CHECKS
 
 #: These run by default if they are installed; the others are slow tests.
 QUICK = ("einops", "safetensors", "torchdiffeq", "lion-pytorch")

@@ -1,5 +1,5 @@
-"""Shared parts of the library checks (_library_checks.py): the registry, the device under test, and
-a few training steps."""
+"""The registry of library checks, and what checks share: the device under test, and a few training
+steps."""
 
 CHECKS = {}
 #: checks that move their tensors to the device themselves, as users do; for the others it is the
