@@ -168,10 +168,11 @@ def test_sketch_detects_moved_and_changed_elements(dtype, change):
 def test_sketch_makes_one_copy_and_uses_no_randomness(process):
     """Reading a sketch costs one device-to-host copy and changes neither the tensor nor the RNG
     state."""
-    said = process.ok("from mindtorch.tools import mstorch_enable; import torch; from mindtorch.core import device_dispatch; from mindtorch.tools import _activation_recorder as _trace\n"
-                      "x = torch.randn(300, 500).to('npu').bfloat16(); s = _trace.Sketch(torch); s(x); before = torch.npu.get_rng_state()\n"
-                      "n = device_dispatch.COPIES.down; u = device_dispatch.COPIES.up; v = x._version; h = s(x)\n"
-                      "print(device_dispatch.COPIES.down - n, device_dispatch.COPIES.up - u, x._version - v, bool((torch.npu.get_rng_state() == before).all()), len(h.a))",
+    said = process.ok("from mindtorch.tools import mstorch_enable; import torch\n"
+                      "from mindtorch.core.device_dispatch import COPIES; from mindtorch.tools.model_diff import activation_recorder\n"
+                      "x = torch.randn(300, 500).to('npu').bfloat16(); s = activation_recorder.Sketch(torch); s(x); before = torch.npu.get_rng_state()\n"
+                      "n = COPIES.down; u = COPIES.up; v = x._version; h = s(x)\n"
+                      "print(COPIES.down - n, COPIES.up - u, x._version - v, bool((torch.npu.get_rng_state() == before).all()), len(h.a))",
                       env={"MINDTORCH_NPU": "cpu", "MINDTORCH_NPU_FALLBACK": "0"})
     assert said.split()[-5:] == ["1", "0", "0", "True", str(256 + activation_recorder.FUNCTIONALS)]
 
