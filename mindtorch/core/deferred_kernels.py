@@ -34,9 +34,9 @@ def _always(handles, kw):
 #: Kernels whose result sizes depend on operand values -> predicate for when they do. These kernels
 #: run before Python continues.
 _DATA_DEPENDENT_SHAPE_OPS: dict[str, Callable[..., bool]] = {
-    **dict.fromkeys(("bincount", "mask_places", "masked_select", "nonzero", "nonzero_tuple", "places_once", "places_unlike", "repeat_places", "unique",
+    **dict.fromkeys(("bincount", "mask_indices", "masked_select", "nonzero", "nonzero_tuple", "unique_indices", "indices_not_equal", "repeat_indices", "unique",
                      "unique_consecutive", "unique_dim"), _always),
-    "embedding_bag_places": lambda handles, kw: kw["padding"] >= 0 or handles[1] is not None,
+    "embedding_bag_indices": lambda handles, kw: kw["padding"] >= 0 or handles[1] is not None,
     "one_hot": lambda handles, kw: kw["num_classes"] < 0}
 
 

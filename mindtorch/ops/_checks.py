@@ -67,7 +67,7 @@ def wrap_dims(name, dim, ndim):
     if dim is None:
         return None
     if dim.__class__ is int:
-        return (wrap_dim(name, dim, ndim),) if ndim else _all_of_scalar(name, dim)
+        return (wrap_dim(name, dim, ndim),) if ndim else _check_scalar_dim(name, dim)
     if isinstance(dim, (tuple, list)):
         if not dim:
             return None
@@ -79,11 +79,11 @@ def wrap_dims(name, dim, ndim):
     return wrap_dims(name, as_index(name, dim), ndim)
 
 
-def _all_of_scalar(name, dim):
+def _check_scalar_dim(name, dim):
     wrap_dim(name, dim, 0)
 
 
-def broadcast_of(a, b):
+def broadcast_pair(a, b):
     """Returns the shape that two shapes broadcast to; raises RuntimeError if they do not broadcast.
     """
     n, out = max(len(a), len(b)), []

@@ -13,8 +13,8 @@ from mindtorch.core.primitives import PRIMITIVES
 _LINEAR = """
     cat stack clone clone_format copies to_copy to_copy_format to_device transposed_copy unsafe_view unsafe_transpose squeeze_batch unsqueeze_batch
     broadcast expand_elements repeat repeat_interleave roll flip flip_axis shift diag_embed trace tril triu diff cumsum cumsum_backward pair_sums
-    sum_all sum_dims sum_elements mean_all mean_dims wide_mean mean_elements sum_to_size spread spread_channels spread_rows column_sum channel_sum
-    gather index_select take index_1 index_2 index_3 masked_select masked_pick pick_rows embedding embedding_sparse gather_places
+    sum_all sum_dims sum_elements mean_all mean_dims mean_upcast mean_elements sum_to_size expand_reduced expand_channels expand_rows column_sum channel_sum
+    gather index_select take index_1 index_2 index_3 masked_select masked_pick pick_rows embedding embedding_sparse gather_flat
     gather_backward index_select_backward take_backward index_backward_1 index_backward_2 index_backward_3 masked_select_backward slice_backward
     diagonal_backward unfold_backward trace_backward
     read_region scatter_region copy_slices slice_scatter select_scatter diagonal_scatter as_strided_scatter index_copy scatter scatter_add

@@ -47,7 +47,7 @@ def _product(fn, name, method):
     return functools.wraps(fn)(call)
 
 
-def _of_old(name, legacy, n_positional):
+def _add_legacy_order(name, legacy, n_positional):
     """Adds the deprecated argument order to an op, its method and its in-place method."""
     o = OPS[name]
     o.public = publish(o, lambda fn: legacy(fn, name, False), n_positional)
@@ -65,6 +65,6 @@ def _of_old(name, legacy, n_positional):
 
 
 for _name, _keyword in _BEFORE_SECOND.items():
-    _of_old(_name, lambda fn, name, method, keyword=_keyword: _scale_first(fn, name, keyword), 2 if _keyword == "alpha" else 3)
+    _add_legacy_order(_name, lambda fn, name, method, keyword=_keyword: _scale_first(fn, name, keyword), 2 if _keyword == "alpha" else 3)
 for _name in _PRODUCTS:
-    _of_old(_name, _product, 3)
+    _add_legacy_order(_name, _product, 3)

@@ -59,7 +59,7 @@ def no_derivative(name):
     return rule
 
 
-def unwritten_derivative(name):
+def derivative_not_implemented(name):
     """Returns the gradient rule of an op whose derivative PyTorch declares as not implemented. It
     raises NotImplementedError, other ops without a derivative RuntimeError."""
     def rule(ctx, grad):

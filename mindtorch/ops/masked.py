@@ -72,7 +72,7 @@ def _dims(dim, ndim):
     if dim is None or (dim.__class__ is tuple or dim.__class__ is list) and not dim:
         return tuple(range(ndim))
     if dim.__class__ is int:
-        return (wrap_dim("masked", dim, ndim),) if ndim else _none_of_scalar(dim)
+        return (wrap_dim("masked", dim, ndim),) if ndim else _scalar_dims(dim)
     seen = []
     for d in dim:
         axis = wrap_dim("masked", d, ndim)
@@ -82,16 +82,16 @@ def _dims(dim, ndim):
     return tuple(sorted(seen)) if ndim else ()
 
 
-def _none_of_scalar(dim):
+def _scalar_dims(dim):
     wrap_dim("masked", dim, 0)
     return ()
 
 
-def _finish(r, dtype):
+def _cast_result(r, dtype):
     return r if dtype is None else cast(r, as_np(dtype))
 
 
-def _enter(name, input, dtype):
+def _input_in_dtype(name, input, dtype):
     """Returns the input in the requested dtype."""
     check_tensor(f"masked.{name}", input)
     return input if dtype is None else cast(input, as_np(dtype))
@@ -102,27 +102,27 @@ def _enter(name, input, dtype):
 def sum_(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """Sum of the unmasked elements over `dim` (one, several or all). Integers give int64; an empty
     sum is 0."""
-    x = _enter("sum", input, dtype)
+    x = _input_in_dtype("sum", input, dtype)
     axes = _dims(dim, x.ndim)
-    return _finish(reduce.sum_op(_filled("sum", x, mask, 0), axes, keepdim), dtype)
+    return _cast_result(reduce.sum_op(_filled("sum", x, mask, 0), axes, keepdim), dtype)
 
 
 @register_op(ns="masked")
 def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """Product of the unmasked elements over `dim` (one, several or all). Integers give int64; an
     empty product is 1."""
-    x = _enter("prod", input, dtype)
+    x = _input_in_dtype("prod", input, dtype)
     axes = _dims(dim, x.ndim)
     r = _filled("prod", x, mask, 1)
     if dim.__class__ is list and not dim:
         # For prod only, PyTorch takes an empty list, but not an empty tuple, as no dimension at
         # all.
-        return _finish(r, dtype)
+        return _cast_result(r, dtype)
     if not axes:
-        return _finish(reduce.prod(r), dtype)
+        return _cast_result(reduce.prod(r), dtype)
     for d in reversed(axes):
         r = reduce.prod(r, d, keepdim)
-    return _finish(r, dtype)
+    return _cast_result(r, dtype)
 
 
 @register_op(ns="masked")
@@ -131,7 +131,7 @@ def amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     smallest value."""
     check_tensor("masked.amax", input)
     axes = _dims(dim, input.ndim)
-    return _finish(reduce.amax(_filled("amax", input, mask, "low"), axes, keepdim), dtype)
+    return _cast_result(reduce.amax(_filled("amax", input, mask, "low"), axes, keepdim), dtype)
 
 
 @register_op(ns="masked")
@@ -140,7 +140,7 @@ def amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     largest value."""
     check_tensor("masked.amin", input)
     axes = _dims(dim, input.ndim)
-    return _finish(reduce.amin(_filled("amin", input, mask, "high"), axes, keepdim), dtype)
+    return _cast_result(reduce.amin(_filled("amin", input, mask, "high"), axes, keepdim), dtype)
 
 
 def _index_of(name, plain, input, dim, keepdim, dtype, mask, value):
@@ -178,7 +178,7 @@ def _count(x, mask, axes, keepdim):
 _count_true = primitive("masked_count", "mask, *, shape, axes, keepdim", raw=True)
 
 
-def _over(x, n):
+def _divide_by_count(x, n):
     """Returns x / n for a tensor of counts."""
     return div_(x, cast(n, x._np_dtype))
 
@@ -192,9 +192,9 @@ def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     if d.kind not in "fcV":
         raise ValueError(f"mean(): Could not infer output dtype. {which} dtype must be either a floating point or complex dtype. "
                          f"Got: {of_np(d)}")
-    x = _enter("mean", input, dtype)
+    x = _input_in_dtype("mean", input, dtype)
     axes = _dims(dim, x.ndim)
-    return _over(reduce.sum_op(_filled("mean", x, mask, 0), axes, keepdim), _count(x, mask, axes, keepdim))
+    return _divide_by_count(reduce.sum_op(_filled("mean", x, mask, 0), axes, keepdim), _count(x, mask, axes, keepdim))
 
 
 def _moment(name, input, dim, unbiased, correction, keepdim, dtype, mask):
@@ -214,25 +214,25 @@ def _moment(name, input, dim, unbiased, correction, keepdim, dtype, mask):
     if x._np_dtype.kind not in "fcV":
         x = cast(x, dtypes.default_np())
     axes = _dims(dim, x.ndim)
-    centre = _over(reduce.sum_op(_filled(name, x, mask, 0), axes, True), _count(x, mask, axes, True))
+    centre = _divide_by_count(reduce.sum_op(_filled(name, x, mask, 0), axes, True), _count(x, mask, axes, True))
     away = sub_(x, centre)
     square = _filled(name, mul_(away, conj(away)), mask, 0)
     n = clamp_numbers(sub_(cast(_count(x, mask, axes, keepdim), F64), ScalarOperand(correction, F64)), low=0, high=None)
-    return _over(reduce.sum_op(square, axes, keepdim), n)
+    return _divide_by_count(reduce.sum_op(square, axes, keepdim), n)
 
 
 @register_op(ns="masked")
 def var(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
     """Variance of the unmasked elements over `dim` (one, several or all); integers give the default
     dtype."""
-    return _finish(_moment("var", input, dim, unbiased, correction, keepdim, dtype, mask), dtype)
+    return _cast_result(_moment("var", input, dim, unbiased, correction, keepdim, dtype, mask), dtype)
 
 
 @register_op(ns="masked")
 def std(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
     """Standard deviation of the unmasked elements over `dim` (one, several or all); integers give
     the default dtype."""
-    return _finish(sqrt(_moment("std", input, dim, unbiased, correction, keepdim, dtype, mask)), dtype)
+    return _cast_result(sqrt(_moment("std", input, dim, unbiased, correction, keepdim, dtype, mask)), dtype)
 
 
 @register_op(ns="masked")
@@ -295,7 +295,7 @@ def normalize(input, ord, dim, *, eps=1e-12, dtype=None, mask=None):
 def _soft(name, plain, input, dim, dtype, mask, value, sign=None):
     check_tensor(f"masked.{name}", input)
     wrap_dim(name, dim, input.ndim)
-    x = _finish(_filled("amin" if value == "high" else "amax", input, mask, value), dtype)
+    x = _cast_result(_filled("amin" if value == "high" else "amax", input, mask, value), dtype)
     return plain(x if sign is None else neg(x), dim)
 
 

@@ -235,7 +235,7 @@ NAMES.update({
     "sum_dims": lambda a, *, axes, keepdim: ("sum.dim_IntList", (a, _list(axes), keepdim)),
     "mean_all": lambda a: ("mean.default", (a,)),
     "mean_dims": lambda a, *, axes, keepdim: ("mean.dim", (a, _list(axes), keepdim)),
-    "wide_mean": lambda a, *, axes, keepdim: ("mean.dim", (a, _list(axes), keepdim)),
+    "mean_upcast": lambda a, *, axes, keepdim: ("mean.dim", (a, _list(axes), keepdim)),
     "prod_all": lambda a: ("prod.default", (a,)),
     "prod_dim": lambda a, *, axis, keepdim: ("prod.dim_int", (a, axis, keepdim)),
     "max_all": lambda a: ("max.default", (a,)),
@@ -376,12 +376,12 @@ def column_sum(a):
 
 
 @_decomposed
-def spread_rows(g, *, shape):
+def expand_rows(g, *, shape):
     return g.expand(shape).clone()
 
 
 @_decomposed
-def spread(g, *, shape, axes, keepdim):
+def expand_reduced(g, *, shape, axes, keepdim):
     if axes is not None and not keepdim and len(shape) != g.ndim:
         for d in sorted([d % len(shape) for d in (axes if axes.__class__ in (tuple, list) else (axes,))]):
             g = g.unsqueeze(d)

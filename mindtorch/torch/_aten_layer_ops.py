@@ -133,7 +133,7 @@ def native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, g
 def _pools(n):
     def max_pool_with_indices_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices):
         """Gradient of max pooling, from the indices of the maxima."""
-        return PRIMITIVES["scatter_places"](grad_output, indices, size=self._sizes[-n:])
+        return PRIMITIVES["scatter_flat"](grad_output, indices, size=self._sizes[-n:])
 
     def avg_pool_backward(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
         """Gradient of average pooling."""
@@ -150,11 +150,11 @@ def _pools(n):
 
     def adaptive_max_pool(self, output_size):
         """Max pooling to a given output size. Returns (maxima, indices)."""
-        return PRIMITIVES[f"adaptive_max_pool{n}d"](self, target=tuple(output_size), places=True)
+        return PRIMITIVES[f"adaptive_max_pool{n}d"](self, target=tuple(output_size), return_indices=True)
 
     def adaptive_max_pool_backward(grad_output, self, indices):
         """Gradient of adaptive max pooling, from the indices of the maxima."""
-        return PRIMITIVES["scatter_places"](grad_output, indices, size=self._sizes[-n:])
+        return PRIMITIVES["scatter_flat"](grad_output, indices, size=self._sizes[-n:])
     made = {f"max_pool{n}d_with_indices_backward": max_pool_with_indices_backward, f"avg_pool{n}d_backward": avg_pool_backward,
             f"_adaptive_avg_pool{n}d": adaptive_avg_pool, f"_adaptive_avg_pool{n}d_backward": adaptive_avg_pool_backward,
             f"adaptive_max_pool{n}d": adaptive_max_pool, f"adaptive_max_pool{n}d_backward": adaptive_max_pool_backward}

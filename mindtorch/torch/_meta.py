@@ -4,7 +4,7 @@ from mindtorch.core import inplace, device as _device, meta
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump_version, is_tensor
 from mindtorch.core.dtypes import default_np
-from mindtorch.ops.creation.create import check_tensor, new_size, place
+from mindtorch.ops.creation.create import check_tensor, new_size, resolve_dtype
 from mindtorch.ops.linalg.solve import LinAlgError
 
 DEVICE = meta.DEVICE
@@ -165,10 +165,10 @@ def _make(name, original, args, kwargs):
     generator = kwargs.pop("generator", None)
     with meta.computing():
         if name in _SIZED and kwargs.get("memory_format") is None:
-            d = place(name, kwargs.get("dtype"), None, kwargs.get("layout"))
+            d = resolve_dtype(name, kwargs.get("dtype"), None, kwargs.get("layout"))
             return meta.make(new_size(name, args, kwargs.get("size")), default_np() if d is None else d, rg)
         if name in ("empty_like", "ones_like", "rand_like", "randn_like", "zeros_like") and kwargs.get("memory_format") is None:
-            d = place(name, kwargs.get("dtype"), None, kwargs.get("layout"))
+            d = resolve_dtype(name, kwargs.get("dtype"), None, kwargs.get("layout"))
             check_tensor(name, like)
             return meta.on(meta.meta_array(like._sizes, like._np_dtype if d is None else d, like._array), rg)
         if name == "full" and kwargs.get("dtype") is not None and args:

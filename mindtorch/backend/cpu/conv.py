@@ -746,8 +746,8 @@ def channel_sum(g):
     return channel_sums(g, g.shape[1], math.prod(g.shape[2:]))
 
 
-@kernel("spread_channels")
-def _spread_channels(g, *, shape):
+@kernel("expand_channels")
+def _expand_channels(g, *, shape):
     return np.broadcast_to(g.reshape((-1,) + (1,) * (len(shape) - 2)), shape).copy()
 
 

@@ -86,8 +86,8 @@ def _scale(index, *, padding, by_freq, rows, np_dtype):
     return scale.astype(np_dtype)
 
 
-@kernel("places_unlike")
-def _places_unlike(index, *, value):
+@kernel("indices_not_equal")
+def _indices_not_equal(index, *, value):
     return np.flatnonzero(index != value)
 
 
@@ -106,8 +106,8 @@ def _renorm(w, index, *, max_norm, norm_type):
 
 
 # ------------------------------------------------------------------ embedding_bag
-@kernel("embedding_bag_places")
-def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
+@kernel("embedding_bag_indices")
+def _bag_indices(index, offsets, *, rows, include_last, padding, divisor):
     """Computes the bags of an embedding_bag.
 
     Returns (indices without padding, the bag of each of them, the bag of every index, bag sizes,

@@ -335,8 +335,8 @@ def _index_fill(a, value, i, *, dim, check):
     return r
 
 
-@kernel("places_once")
-def _places_once(i, *, n):
+@kernel("unique_indices")
+def _unique_indices(i, *, n):
     """Returns the distinct indices of a dimension of size n, none negative."""
     return np.unique(np.where(i < 0, i + n, i))
 
@@ -382,15 +382,15 @@ def _take_backward(g, i, *, size):
     return r
 
 
-@kernel("put_places")
-def _put_places(i, *, n):
+@kernel("put_indices")
+def _put_indices(i, *, n):
     """Returns indices into a flattened tensor of n elements as a 1-D array, none negative."""
     i = i.reshape(-1)
     return np.where(i < 0, i + n, i) if _check_flat("put_", i, n) else i.copy()
 
 
-@kernel("take_along_places")
-def _take_along_places(i, *, n, size):
+@kernel("take_along_indices")
+def _take_along_indices(i, *, n, size):
     """Returns indices into a dimension of size n, broadcast to `size`, none negative."""
     if i.shape != size:
         i = np.broadcast_to(i, size)
@@ -562,8 +562,8 @@ def _none_found(ndim):
     return np.ndarray((0, ndim), _I64, np.empty(1, _I64), 0, (8, 0))
 
 
-@kernel("nonzero_tuple mask_places")
-def _mask_places(mask):
+@kernel("nonzero_tuple mask_indices")
+def _mask_indices(mask):
     """Like `_nonzero`, with one contiguous array per dimension."""
     if (r := _found(mask, True)) is not None:
         return tuple(r)

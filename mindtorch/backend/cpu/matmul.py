@@ -51,8 +51,8 @@ def fold(a, b):
 kernel("column_sum", column_sum)
 
 
-@kernel("spread_rows")
-def _spread_rows(g, *, shape):
+@kernel("expand_rows")
+def _expand_rows(g, *, shape):
     return np.broadcast_to(g, shape).copy()
 
 

@@ -68,49 +68,49 @@ def _by_planes(fn, out, plane, x, *more):
 
 
 @kernel("max_pool1d max_pool2d max_pool3d")
-def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
-    """Returns the maximum of each window; with `places` also its index within the window."""
+def _max_pool(x, *, kernel, stride, padding, dilation, out, return_indices):
+    """Returns the maximum of each window; with `return_indices` also its index in the window."""
     # C vs NumPy, 3x3 windows with stride 2: 1x4x8x8 4 us vs 27 us, 4x16x32x32 96 us vs 128 us,
     # 16x64x32x32 1320 us vs 600 us; with indices 5 us vs 83 us for the first, 1700 us vs 2200 us
     # for the last.
-    if places or x.size < large.LEAST:
-        got = large.pooling().maxima(x, kernel, stride, padding, dilation, out, _place_dtype(kernel) if places else None)
+    if return_indices or x.size < large.LEAST:
+        got = large.pooling().maxima(x, kernel, stride, padding, dilation, out, _place_dtype(kernel) if return_indices else None)
         if got is not None:
-            return got if places else got[0]
-    return _largest(x, kernel, stride, padding, dilation, out, places)
+            return got if return_indices else got[0]
+    return _largest(x, kernel, stride, padding, dilation, out, return_indices)
 
 
 @quiet
-def _largest(x, kernel, stride, padding, dilation, out, places):
+def _largest(x, kernel, stride, padding, dilation, out, return_indices):
     dims = len(out)
     planes = _in_planes(x, dims, math.prod(x.shape[-dims:]), out)
     if planes is None:
-        return _maxima(x, kernel, stride, padding, dilation, out, places)
+        return _maxima(x, kernel, stride, padding, dilation, out, return_indices)
     r = np.empty((len(planes),) + tuple(out), x.dtype)
-    arg = np.empty(r.shape, _place_dtype(kernel)) if places else None
+    arg = np.empty(r.shape, _place_dtype(kernel)) if return_indices else None
 
     def part(i, j):
-        y = _maxima(planes[i:j], kernel, stride, padding, dilation, out, places)
-        if places:
+        y = _maxima(planes[i:j], kernel, stride, padding, dilation, out, return_indices)
+        if return_indices:
             y, arg[i:j] = y
         r[i:j] = y
     large.each_rows(len(planes), math.prod(x.shape[-dims:]), part)
     shape = x.shape[:-dims] + tuple(out)
-    return (r.reshape(shape), arg.reshape(shape)) if places else r.reshape(shape)
+    return (r.reshape(shape), arg.reshape(shape)) if return_indices else r.reshape(shape)
 
 
 def _place_dtype(kernel):
     return np.int8 if math.prod(kernel) <= 127 else np.int32
 
 
-def _maxima(x, kernel, stride, padding, dilation, out, places):
+def _maxima(x, kernel, stride, padding, dilation, out, return_indices):
     dims = len(out)
     y = _framed(x, out, kernel, stride, padding, dilation, _lowest(x.dtype))
     shape = x.shape[:-dims] + tuple(out)
     if not math.prod(shape):
         y = np.zeros(shape, x.dtype)
-        return (y, np.zeros(shape, np.int8)) if places else y
-    if not places:
+        return (y, np.zeros(shape, np.int8)) if return_indices else y
+    if not return_indices:
         for i in range(dims):
             k, s, d, axis = kernel[i], stride[i], dilation[i], i - dims
             m = _part(y, axis, 0, s, out[i])
@@ -195,9 +195,9 @@ def _flat(index, dims, plane):
     return index + (np.arange(lead, dtype=np.int64) * plane)[:, None]
 
 
-@kernel("scatter_places")
+@kernel("scatter_flat")
 @quiet
-def _scatter_places(g, index, *, size):
+def _scatter_flat(g, index, *, size):
     """Sums the elements of g at their flat indices in planes of `size`."""
     dims = len(size)
     plane = math.prod(size)
@@ -209,15 +209,15 @@ def _scatter_places(g, index, *, size):
     return r.reshape(shape)
 
 
-@kernel("gather_places")
-def _gather_places(x, index, *, dims):
+@kernel("gather_flat")
+def _gather_flat(x, index, *, dims):
     """Returns the elements of x at flat indices into its last `dims` dims."""
     plane = math.prod(x.shape[-dims:])
     return np.ascontiguousarray(x).reshape(-1).take(_flat(index, dims, plane)).reshape(index.shape)
 
 
 @kernel("max_unpool")
-def _put_places(x, index, *, size):
+def _max_unpool(x, index, *, size):
     """Returns zeros in planes of `size`, with the elements of x written at their flat indices."""
     dims = len(size)
     if index.size:
@@ -256,7 +256,7 @@ def _max_pool_grad(g, arg, size, kernel, stride, padding, dilation):
             r = np.ascontiguousarray(r[(Ellipsis,) + tuple(slice(0, n) for n in size)])
         return r
     index = _index(arg, size=size, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
-    return _scatter_places(g, index, size=size)
+    return _scatter_flat(g, index, size=size)
 
 
 # ------------------------------------------------------------------ average pooling
@@ -434,24 +434,24 @@ def _adaptive_means_grad(g, size):
 
 
 @kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d")
-def _adaptive_max(x, *, target, places):
-    """Returns the maximum of each segment; with `places` also its flat index in the input's spatial
-    dims."""
+def _adaptive_max(x, *, target, return_indices):
+    """Returns the maximum of each segment; with `return_indices` also its flat index in the
+    input's spatial dims."""
     # With indices, C vs NumPy: 1x3x8x8 to 3x3 4 us vs 400 us, 4x16x32x32 to 7x7 270 us vs 1560 us,
     # 16x64x32x32 to 1x1 1280 us vs 1880 us.
-    if x.size and 0 not in target and (r := large.pooling().pieces(x, tuple(target), True, places)) is not None:
-        return r if places else r[0]
-    return _adaptive_maxima(x, target, places)
+    if x.size and 0 not in target and (r := large.pooling().pieces(x, tuple(target), True, return_indices)) is not None:
+        return r if return_indices else r[0]
+    return _adaptive_maxima(x, target, return_indices)
 
 
 @quiet
-def _adaptive_maxima(x, out, places):
+def _adaptive_maxima(x, out, return_indices):
     dims = len(out)
     size = x.shape[-dims:]
     shape = x.shape[:-dims] + tuple(out)
     if not math.prod(shape):
         y = np.zeros(shape, x.dtype)
-        return (y, np.zeros(shape, np.int64)) if places else y
+        return (y, np.zeros(shape, np.int64)) if return_indices else y
     y, index, unit = x, None, 1
     for i in reversed(range(dims)):
         axis = i - dims
@@ -472,7 +472,7 @@ def _adaptive_maxima(x, out, places):
             _part(at, axis, j, 1, 1)[...] = t
         y, index = r, at
         unit *= size[i]
-    return (y, index) if places else y
+    return (y, index) if return_indices else y
 
 
 # ------------------------------------------------------------------ fractional pooling

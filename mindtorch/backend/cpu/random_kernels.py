@@ -133,11 +133,11 @@ def _randperm(n, np_dtype, generator, device):
 
 # ------------------------------------------------------------------ tensors of parameters
 @kernel("normal_by")
-def _normal_by(mean, std, *, at, spread, generator):
-    """at, spread: the mean and the standard deviation, used where no tensor is passed for them."""
+def _normal_by(mean, std, *, loc, scale, generator):
+    """loc, scale: the mean and the standard deviation, used where no tensor is passed for them."""
     d = (std if mean is None else mean).dtype
     shape = np.broadcast_shapes(*[x.shape for x in (mean, std) if x is not None])
-    return _drawn(random.normal_like(at if mean is None else mean, spread if std is None else std, generator), d).reshape(shape)
+    return _drawn(random.normal_like(loc if mean is None else mean, scale if std is None else std, generator), d).reshape(shape)
 
 
 @kernel("bernoulli")

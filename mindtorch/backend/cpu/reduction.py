@@ -17,8 +17,8 @@ _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64
 _times, _over = stepwise(binary(np.multiply)), stepwise(binary(np.true_divide))
 
 
-@kernel("spread")
-def spread(g, *, shape, axes, keepdim):
+@kernel("expand_reduced")
+def expand_reduced(g, *, shape, axes, keepdim):
     """Expands a reduced array to the shape it was reduced from."""
     if axes is not None and not keepdim:
         g = g.reshape([1 if d in axes else n for d, n in enumerate(shape)])
@@ -124,12 +124,12 @@ def _prod_backward(g, a, out, *, axis, keepdim):
     factors.
     """
     axes = None if axis is None else (axis,)
-    wide = spread(g, shape=a.shape, axes=axes, keepdim=keepdim)
+    wide = expand_reduced(g, shape=a.shape, axes=axes, keepdim=keepdim)
     if not a.ndim:
         return wide
     x = a.astype(_F32) if a.dtype.kind == "V" else a
     if x.all():
-        others = _over(spread(out, shape=a.shape, axes=axes, keepdim=keepdim), a)
+        others = _over(expand_reduced(out, shape=a.shape, axes=axes, keepdim=keepdim), a)
     elif axis is None and np.count_nonzero(x) < a.size - 1:
         return np.zeros(a.shape, g.dtype)  # two zeros: each product of the other factors is zero
     elif axis is None:
@@ -341,8 +341,8 @@ def _std_kernel(a, *, axes, keepdim, correction):
     return _moment_quietly(a, axes, keepdim, correction, DEVIATION)
 
 
-@kernel("wide_mean")
-def _wide_mean(a, *, axes, keepdim):
+@kernel("mean_upcast")
+def _mean_upcast(a, *, axes, keepdim):
     return _moment_quietly(a, axes, keepdim, 0, MEAN)
 
 

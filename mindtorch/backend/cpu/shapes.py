@@ -28,15 +28,15 @@ def _repeat_each(a, *, n, dim):
     return np.repeat(a, n, dim)
 
 
-@kernel("repeat_places")
-def _repeat_places(counts, *, np_dtype):
+@kernel("repeat_indices")
+def _repeat_indices(counts, *, np_dtype):
     """Returns 0, 1, 2, ..., each repeated as often as `counts` specifies."""
     if counts.size and counts.min() < 0:
         raise RuntimeError("repeats can not be negative")
     return np.repeat(np.arange(counts.size, dtype=np_dtype), counts.reshape(-1))
 
 
-@kernel("combination_places")
+@kernel("combination_indices")
 def _combinations(like, *, n, r, with_replacement):
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     return np.array(list(choose(range(n), r)), np.int64).reshape(-1, r)

@@ -229,7 +229,7 @@ def _add_distinct(a, idx, v, alpha):
 
 
 # ------------------------------------------------------------------ compressed layouts
-@kernel("compressed_places")
+@kernel("compressed_to_coo_indices")
 def _places(ptr, ind, *, columns, block):
     """Returns (coordinates (batch dims + 2, n) of the elements; whether they are unique and in
     order).

@@ -417,7 +417,7 @@ def _movedim(k, x, source, destination):
     return k.transpose(x, [rest.pop(0) if p is None else p for p in perm])
 
 
-@lowering("expand", "expand_as", "broadcast_to", "prim.expand", "prim.spread")
+@lowering("expand", "expand_as", "broadcast_to", "prim.expand", "prim.expand_reduced")
 def _expand(k, x, *rest):
     return k.expand(x, k.out[0].shape)
 

@@ -24,7 +24,7 @@ LOWERINGS["sum"], LOWERINGS["mean"] = _reduction("sum"), _reduction("mean")
 for _kind in ("sum", "mean"):
     for _n in ("_all", "_dims"):
         LOWERINGS[f"prim.{_kind}{_n}"] = _reduction(_kind)
-LOWERINGS["prim.wide_mean"] = LOWERINGS["prim.mean_dims"]
+LOWERINGS["prim.mean_upcast"] = LOWERINGS["prim.mean_dims"]
 LOWERINGS["prim.sum_elements"] = lambda k, x, mean=None: k.reduce("sum", x, range(x.ndim))
 LOWERINGS["prim.mean_elements"] = lambda k, x, mean=None: k.reduce("mean", x, range(x.ndim))
 

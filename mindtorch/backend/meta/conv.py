@@ -25,6 +25,6 @@ def _conv_weight(fwd, arrays, kw):
     return meta_array((g.shape[1], x.shape[1] // kw["groups"], *kw["kernel"]), g.dtype)
 
 
-@kernel("spread_channels")
+@kernel("expand_channels")
 def _spread(fwd, arrays, kw):
     return meta_array(kw["shape"], arrays[0].dtype)

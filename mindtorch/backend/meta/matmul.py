@@ -33,8 +33,8 @@ def _fold(fwd, arrays, kw):
     return meta_array((a.shape[-1], b.shape[-1]), a.dtype)
 
 
-@kernel("spread_rows")
-def _spread_rows(fwd, arrays, kw):
+@kernel("expand_rows")
+def _expand_rows(fwd, arrays, kw):
     return meta_array(kw["shape"], arrays[0].dtype)
 
 

@@ -9,7 +9,7 @@ from mindtorch.backend.meta.elementwise import probe
 _I64 = np.dtype(np.int64)
 
 
-@kernel("sum_all sum_dims mean_all mean_dims wide_mean amax amin all any")
+@kernel("sum_all sum_dims mean_all mean_dims mean_upcast amax amin all any")
 def _reduced(fwd, arrays, kw):
     a = arrays[0]
     axes, keep = kw.get("axes"), kw.get("keepdim", False)
@@ -22,7 +22,7 @@ def _reduced(fwd, arrays, kw):
     return meta_array(shape, r.dtype) if len(shape) == r.ndim else None
 
 
-@kernel("spread")
+@kernel("expand_reduced")
 def _spread(fwd, arrays, kw):
     return meta_array(kw["shape"], arrays[0].dtype)
 

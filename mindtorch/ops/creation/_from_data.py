@@ -26,7 +26,7 @@ zeros_ = primitive("zeros", "*, size, stride, np_dtype, device", raw=True)
 full_ = primitive("full", "*, size, stride, value, np_dtype, device", raw=True)
 
 
-def filled(t):
+def fill_uninitialized(t):
     """Fills a new, uninitialized tensor as deterministic mode requires. Callers check
     `MODE.filling`."""
     if t._device.type != "meta" and t._numel:
@@ -35,19 +35,19 @@ def filled(t):
 
 
 # ------------------------------------------------------------------ common arguments of creation
-def place(name, dtype, device, layout):
+def resolve_dtype(name, dtype, device, layout):
     """Checks device= and layout= of a creation function. Returns the requested element type, or
     None."""
-    return spot(name, dtype, device, layout)[0]
+    return resolve_dtype_device(name, dtype, device, layout)[0]
 
 
-def spot(name, dtype, device, layout):
+def resolve_dtype_device(name, dtype, device, layout):
     """Returns the (element type or None, device) requested from a creation function."""
-    on = where(name, dtype, device, layout)
+    on = resolve_device(name, dtype, device, layout)
     return (None if dtype is None else as_np(dtype)), on
 
 
-def where(name, dtype, device, layout):
+def resolve_device(name, dtype, device, layout):
     """Returns the device requested from a creation function. Raises NotImplementedError for an
     unavailable device or a layout other than strided."""
     on = _device._default if device is None else _device.check(device)
@@ -61,7 +61,7 @@ def where(name, dtype, device, layout):
     return on
 
 
-def placed(t, requires_grad, device):
+def finalize_new(t, requires_grad, device):
     """Moves a new tensor to the requested device (already checked) and sets requires_grad."""
     if device.type == "meta":
         return meta.of(t, requires_grad)
@@ -76,7 +76,7 @@ def placed(t, requires_grad, device):
 
 def finish(a, requires_grad, device=None):
     """Returns a new tensor on an array, moved to the requested device."""
-    return placed(tensor_from(a), requires_grad, _device.check(device))
+    return finalize_new(tensor_from(a), requires_grad, _device.check(device))
 
 
 # ------------------------------------------------------------------ tensors from data
@@ -84,7 +84,7 @@ def finish(a, requires_grad, device=None):
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """Returns a new tensor with a copy of `data`: a scalar, nested sequences, an ndarray or a
     tensor."""
-    on = CPU if device is None and _device._default is CPU else where("tensor", dtype, device, None)
+    on = CPU if device is None and _device._default is CPU else resolve_device("tensor", dtype, device, None)
     d = None if dtype is None else as_np(dtype)
     c = data.__class__
     if c is list or c is float or c is int:
@@ -98,7 +98,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         t = _on_storage(data, d)
     else:
         t = tensor_from(copied(data, d))
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 def _on_storage(storage, d):
@@ -118,7 +118,7 @@ def copy_of(x, d):
 def as_tensor(data, dtype=None, device=None):
     """Returns `data` as a tensor that shares the memory of tensors and ndarrays where the dtype
     allows it."""
-    on = CPU if device is None and _device._default is CPU else where("as_tensor", dtype, device, None)
+    on = CPU if device is None and _device._default is CPU else resolve_device("as_tensor", dtype, device, None)
     d = None if dtype is None else as_np(dtype)
     if is_foreign(data) and data.requires_grad:
         raise RuntimeError("as_tensor() preserves autograd history, which cannot be transferred from PyTorch to mindtorch; pass "
@@ -127,16 +127,16 @@ def as_tensor(data, dtype=None, device=None):
         r = data if d is None else cast(data, d)
         return r if device is None or on is r._device else r.to(device)
     if data.__class__ in from_data.STORAGES:
-        return placed(_on_storage(data, d), False, on)
+        return finalize_new(_on_storage(data, d), False, on)
     t = tensor_from(from_data.standing(data, d) if is_array(data) else copied(data, d))
-    return t if on is CPU else placed(t, False, on)
+    return t if on is CPU else finalize_new(t, False, on)
 
 
 @register_op(method=False, capture="values")
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     """Returns `obj` as a tensor that shares its memory where possible, unless copy=True. copy=False
     raises ValueError where sharing is impossible."""
-    d, on = spot("asarray", dtype, device, None)
+    d, on = resolve_dtype_device("asarray", dtype, device, None)
     if obj.__class__ is Tensor or is_tensor(obj):
         t = obj if requires_grad or not obj._requires_grad_ else detached(obj)
         if device is None:
@@ -206,13 +206,13 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
         raise ValueError(f"requested buffer length ({count} * {d.itemsize} bytes) after offset ({offset} bytes) must "
                          "not be greater than "
                          f"actual buffer length ({n} bytes)")
-    return placed(tensor_from(from_data.on_buffer(buffer, count, offset, d)), requires_grad, CPU)
+    return finalize_new(tensor_from(from_data.on_buffer(buffer, count, offset, d)), requires_grad, CPU)
 
 
 @register_op(method=False)
 def scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns a 0-dim tensor of the default dtype (or the requested one)."""
-    on = CPU if device is None and layout is None and _device._default is CPU else where("scalar_tensor", dtype, device, layout)
+    on = CPU if device is None and layout is None and _device._default is CPU else resolve_device("scalar_tensor", dtype, device, layout)
     d = dtypes.default_np() if dtype is None else as_np(dtype)
     t = full_(size=(), stride=None, value=checked_convert(number_of("scalar_tensor", s, "s"), d), np_dtype=d, device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)

@@ -16,8 +16,8 @@ _beta_grad = primitive("dirichlet_grad", "x, a, total", no_derivative("_dirichle
 
 
 def _dirichlet_rule(g, a, x):
-    wide = _beta_grad(x, a, a.sum(-1, True).expand(a._sizes))
-    return mul_(wide, sub_(g, mul_(x, g).sum(-1, True)))
+    expanded = _beta_grad(x, a, a.sum(-1, True).expand(a._sizes))
+    return mul_(expanded, sub_(g, mul_(x, g).sum(-1, True)))
 
 
 _gamma = primitive("standard_gamma", "a, *, generator", lambda ctx, grad: mul_(grad, _gamma_grad(ctx.a, ctx.out)))

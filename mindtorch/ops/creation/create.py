@@ -19,7 +19,8 @@ from mindtorch.core.sync import tensor_from
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.core.scalars import checked_convert, number_of
 from mindtorch.ops.basic import cast, conj, mul_
-from mindtorch.ops.creation._from_data import CPU, copy_of, empty_, filled, full_, place, placed, spot, where, zeros_  # noqa: F401
+from mindtorch.ops.creation._from_data import (CPU, copy_of, empty_, fill_uninitialized, finalize_new, full_, resolve_device, resolve_dtype,  # noqa: F401
+                                               resolve_dtype_device, zeros_)
 from mindtorch.ops.shapes._sizes import check_rank, format_name, int_of, ints_of, size_of
 
 empty_strided_ = primitive("empty_strided", "*, size, stride, span, np_dtype, device", raw=True)
@@ -105,9 +106,9 @@ def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     elif layout is not None and repr(layout).startswith("torch.sparse_"):
         return sparse.without_elements(size, dtype, layout, device, requires_grad)
     else:
-        on = where("zeros", dtype, device, layout)
+        on = resolve_device("zeros", dtype, device, layout)
     t = zeros_(size=size, stride=None, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 @register_op(method=False)
@@ -116,9 +117,9 @@ def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_m
     size = new_size("ones", args, size)
     if out is not None:
         return into("ones", out, size, 1, dtype, layout, device, requires_grad)
-    on = CPU if device is None and layout is None and _device._default is CPU else where("ones", dtype, device, layout)
+    on = CPU if device is None and layout is None and _device._default is CPU else resolve_device("ones", dtype, device, layout)
     t = full_(size=size, stride=None, value=1, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 @register_op(method=False)
@@ -127,21 +128,21 @@ def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     size = new_size("empty", args, size)
     if out is not None:
         out = into("empty", out, size, None, dtype, layout, device, requires_grad)
-        return filled(out) if MODE.filling else out
+        return fill_uninitialized(out) if MODE.filling else out
     if device is None and layout is None and _device._default is CPU:
         on = CPU
     elif layout is not None and repr(layout).startswith("torch.sparse_"):
         return sparse.without_elements(size, dtype, layout, device, requires_grad)
     else:
-        on = where("empty", dtype, device, layout)
+        on = resolve_device("empty", dtype, device, layout)
     stride = None if memory_format is None else _format_stride("empty", size, memory_format)
     if on is not CPU and on.type == "meta" and stride is None:
         # meta tensors can have any size
         return meta.make(size, dtypes.default_np() if dtype is None else as_np(dtype), requires_grad)
     t = empty_(size=size, stride=stride, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
     if MODE.filling:
-        filled(t)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+        fill_uninitialized(t)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 def _format_stride(name, size, memory_format):
@@ -180,19 +181,19 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
     size = new_size("full", (size,), None)
     if out is not None:
         return into("full", out, size, fill_value, dtype, layout, device, requires_grad)
-    d, on = spot("full", dtype, device, layout)
+    d, on = resolve_dtype_device("full", dtype, device, layout)
     natural = fill_value._np_dtype if (fill_value.__class__ is Tensor or is_tensor(fill_value)) else None
     value = number_of("full", fill_value, "fill_value")
     if d is None:
         d = number_dtype(value) if natural is None else natural
     t = full_(size=size, stride=None, value=checked_convert(value, d), np_dtype=d, device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 def like(name, input, dtype, layout, device, memory_format):
     """Returns (strides, element type, device) of a new tensor like `input`."""
     check_tensor(name, input)
-    d, on = spot(name, dtype, device, layout)
+    d, on = resolve_dtype_device(name, dtype, device, layout)
     return stride_like(input, format_name(memory_format)), input._np_dtype if d is None else d, input._device if device is None else on
 
 
@@ -206,7 +207,7 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
     else:
         stride, d, on = like("zeros_like", input, dtype, layout, device, memory_format)
     t = zeros_(size=input._sizes, stride=stride, np_dtype=d, device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 @register_op(method=False, sharding="elementwise")
@@ -219,7 +220,7 @@ def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, 
     else:
         stride, d, on = like("ones_like", input, dtype, layout, device, memory_format)
     t = full_(size=input._sizes, stride=stride, value=1, np_dtype=d, device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 @register_op(method=False, sharding="elementwise")
@@ -227,7 +228,7 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_me
     """Returns a tensor of the size (and dtype) of input, filled with one value."""
     stride, d, on = like("full_like", input, dtype, layout, device, memory_format)
     value = checked_convert(number_of("full_like", fill_value, "fill_value"), d)
-    return placed(full_(size=input._sizes, stride=stride, value=value, np_dtype=d, device=on), requires_grad, on)
+    return finalize_new(full_(size=input._sizes, stride=stride, value=value, np_dtype=d, device=on), requires_grad, on)
 
 
 @register_op(method=False, sharding="elementwise")
@@ -236,15 +237,15 @@ def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
     stride, d, on = like("empty_like", input, dtype, layout, device, memory_format)
     t = empty_(size=input._sizes, stride=stride, np_dtype=d, device=on)
     if MODE.filling:
-        filled(t)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+        fill_uninitialized(t)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 @register_op(method=False)
 def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns an uninitialized tensor of the given size and strides (in elements)."""
-    d, on = spot("empty_strided", dtype, device, layout)
-    return placed(_empty_strided(size, stride, dtypes.default_np() if d is None else d, on), requires_grad, on)
+    d, on = resolve_dtype_device("empty_strided", dtype, device, layout)
+    return finalize_new(_empty_strided(size, stride, dtypes.default_np() if d is None else d, on), requires_grad, on)
 
 
 def _empty_strided(size, stride, d, on):
@@ -260,14 +261,14 @@ def _empty_strided(size, stride, d, on):
     if on.type == "meta":
         return meta.strided(size, stride, span, d)
     t = empty_strided_(size=size, stride=stride, span=span, np_dtype=d, device=on)
-    return filled(t) if MODE.filling else t
+    return fill_uninitialized(t) if MODE.filling else t
 
 
 @register_op(method=False)
 def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns an uninitialized tensor whose dimensions are laid out in memory in the given order,
     outermost first."""
-    d, on = spot("empty_permuted", dtype, device, layout)
+    d, on = resolve_dtype_device("empty_permuted", dtype, device, layout)
     size, order = ints_of("empty_permuted", size, "size"), ints_of("empty_permuted", physical_layout, "physical_layout")
     if len(size) != len(order):
         raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout; i.e. "
@@ -279,15 +280,15 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     t = empty_(size=size, stride=None if stride == layouts.contiguous_strides(size) else stride, np_dtype=dtypes.default_np() if d is None else d,
                device=on)
     if MODE.filling:
-        filled(t)
-    return placed(t, requires_grad, on)
+        fill_uninitialized(t)
+    return finalize_new(t, requires_grad, on)
 
 
 # ------------------------------------------------------------------ new_*
 def _new(name, fill):
     def method(self, *args, size=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
         n = new_size(name, args, size)
-        on = where(name, dtype, device, layout)
+        on = resolve_device(name, dtype, device, layout)
         d = self._np_dtype if dtype is None else as_np(dtype)
         if device is None:
             on = self._device
@@ -296,10 +297,10 @@ def _new(name, fill):
         elif fill is None:
             t = empty_(size=n, stride=None, np_dtype=d, device=on)
             if MODE.filling:
-                filled(t)
+                fill_uninitialized(t)
         else:
             t = full_(size=n, stride=None, value=fill, np_dtype=d, device=on)
-        return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+        return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
     content = "uninitialized" if fill is None else f"filled with {fill}"
     method.__doc__ = f"Returns a tensor of self's dtype, {content}."
@@ -311,8 +312,8 @@ _new("new_ones", 1)
 _new("new_empty", None)
 
 
-def _of_this(self, name, dtype, device, layout):
-    d, on = spot(name, dtype, device, layout)
+def _dtype_device_of(self, name, dtype, device, layout):
+    d, on = resolve_dtype_device(name, dtype, device, layout)
     return self._np_dtype if d is None else d, self._device if device is None else on
 
 
@@ -320,23 +321,23 @@ def _of_this(self, name, dtype, device, layout):
 def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """Returns a tensor of self's dtype, filled with one value."""
     n = new_size("new_full", (size,), None)
-    d, on = _of_this(self, "new_full", dtype, device, layout)
+    d, on = _dtype_device_of(self, "new_full", dtype, device, layout)
     value = checked_convert(number_of("new_full", fill_value, "fill_value"), d)
-    return placed(full_(size=n, stride=None, value=value, np_dtype=d, device=on), requires_grad, on)
+    return finalize_new(full_(size=n, stride=None, value=value, np_dtype=d, device=on), requires_grad, on)
 
 
 @register_op(function=False)
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """Returns an uninitialized tensor of self's dtype with the given strides."""
-    d, on = _of_this(self, "new_empty_strided", dtype, device, layout)
-    return placed(_empty_strided(size, stride, d, on), requires_grad, on)
+    d, on = _dtype_device_of(self, "new_empty_strided", dtype, device, layout)
+    return finalize_new(_empty_strided(size, stride, d, on), requires_grad, on)
 
 
 @register_op(function=False)
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     """Returns a tensor of self's dtype with a copy of `data`."""
-    d, on = _of_this(self, "new_tensor", dtype, device, layout)
-    return placed(copy_of(data, d) if (data.__class__ is Tensor or is_tensor(data)) else tensor_from(copied(data, d)), requires_grad, on)
+    d, on = _dtype_device_of(self, "new_tensor", dtype, device, layout)
+    return finalize_new(copy_of(data, d) if (data.__class__ is Tensor or is_tensor(data)) else tensor_from(copied(data, d)), requires_grad, on)
 
 
 # ------------------------------------------------------------------ legacy constructors
@@ -347,7 +348,7 @@ def legacy_tensor(d, args, kwargs=None, of=None):
     device = kwargs.pop("device", None)
     if device is not None and getattr(device, "type", device) != "cpu":
         raise RuntimeError(f"legacy constructor expects device type: cpu but device type: {getattr(device, 'type', device)} was passed")
-    place("Tensor", None, "cpu", kwargs.pop("layout", None))
+    resolve_dtype("Tensor", None, "cpu", kwargs.pop("layout", None))
     data = kwargs.pop("data", None)
     if data is not None:
         args = (data,)
@@ -368,7 +369,7 @@ def legacy_tensor(d, args, kwargs=None, of=None):
         if is_array(x):
             return cast(tensor_from(usable(x)), d)
         if isinstance(x, Size):
-            return _unwritten(tuple(x), d)
+            return _uninitialized(tuple(x), d)
         if isinstance(x, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(x).__name__}'")
         if x.__class__ in from_data.STORAGES:
@@ -377,12 +378,12 @@ def legacy_tensor(d, args, kwargs=None, of=None):
             return tensor_from(array_of(x, d))
         if isinstance(x, (float, complex)):
             raise TypeError(f"new(): data must be a sequence (got {type(x).__name__})")
-    return _unwritten(new_size("new", args, None), d)
+    return _uninitialized(new_size("new", args, None), d)
 
 
-def _unwritten(size, d):
+def _uninitialized(size, d):
     t = empty_(size=size, stride=None, np_dtype=d, device=CPU)
-    return filled(t) if MODE.filling else t
+    return fill_uninitialized(t) if MODE.filling else t
 
 
 def _legacy(*args, **kwargs):
@@ -415,18 +416,18 @@ def _range_number(name, x):
     return (int(x), True) if kind in "biu" else (float(x), False)
 
 
-def _kind(name, dtype, device, layout, out):
+def _out_dtype_device(name, dtype, device, layout, out):
     """Returns the requested (element type or None, device); out= determines both."""
     if out is None:
-        return spot(name, dtype, device, layout)
+        return resolve_dtype_device(name, dtype, device, layout)
     agree(name, out, dtype, layout, device)
     return out._np_dtype, out._device
 
 
 def _range_args(name, start, end, step, dtype, device, layout, out):
-    d, on = _kind(name, dtype, device, layout, out)
+    d, on = _out_dtype_device(name, dtype, device, layout, out)
     (start, i), (end, j), (step, k) = _range_number(name, start), _range_number(name, end), _range_number(name, step)
-    whole = i and j and k
+    all_int = i and j and k
     if step == 0 or step != step:
         raise RuntimeError("step must be nonzero")
     if not (math.isfinite(start) and math.isfinite(end)):
@@ -434,7 +435,7 @@ def _range_args(name, start, end, step, dtype, device, layout, out):
     if step > 0 and end < start or step < 0 and end > start:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     check_extent((int((end - start) / step),))
-    return start, end, step, d, whole, on
+    return start, end, step, d, all_int, on
 
 
 @register_op(method=False)
@@ -447,32 +448,32 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
             0 <= end - start < 1 << 59 and out is None:
         on = _device._default
         t = arange_(start=start, step=1, steps=end - start, np_dtype=I64, device=on)
-        return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
-    start, end, step, d, whole, on = _range_args("arange", start, end, step, dtype, device, layout, out)
+        return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
+    start, end, step, d, all_int, on = _range_args("arange", start, end, step, dtype, device, layout, out)
     if d is None:
-        d = I64 if whole else dtypes.default_np()
+        d = I64 if all_int else dtypes.default_np()
     if d.kind in "bc":
         raise not_implemented("arange", on, dtype=d)
-    if d == I64 and not whole:
+    if d == I64 and not all_int:
         # PyTorch computes int64 ranges in integers
-        start, end, step, whole = int(start), int(end), int(step), True
+        start, end, step, all_int = int(start), int(end), int(step), True
         if not step:
             raise ValueError("step must be nonzero")
-    n = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    return _written(out, arange_(start=start, step=step, steps=_many(out, max(int(n), 0)), np_dtype=d, device=on), requires_grad, on)
+    n = -((start - end) // step) if all_int else math.ceil((end - start) / step)
+    return _write_out(out, arange_(start=start, step=step, steps=_check_out_count(out, max(int(n), 0)), np_dtype=d, device=on), requires_grad, on)
 
 
-def _written(out, t, requires_grad, on):
+def _write_out(out, t, requires_grad, on):
     """Returns the result, or writes it to out=, which keeps its shape (and strides) if it has as
     many elements and becomes 1-D otherwise."""
     if out is None:
-        return placed(t, requires_grad, on)
+        return finalize_new(t, requires_grad, on)
     if out._numel != t._numel:
         resize(out, t._sizes)
     return required(out.copy_(t if out.ndim == 1 else t.reshape(out._sizes)), requires_grad)
 
 
-def _many(out, n):
+def _check_out_count(out, n):
     if out is not None and out._numel and out._numel != n:
         warnings.warn(f"The number of elements in the out tensor of shape {list(out._sizes)} is {out._numel} which does not match the computed "
                       f"number of elements {n}. Note that this may occur as a result of rounding error. The out tensor will be resized to a "
@@ -492,11 +493,11 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     d = dtypes.default_np() if d is None else d
     if d.kind in "bc":
         raise not_implemented("range", on, dtype=d)
-    return _written(out, arange_(start=start, step=step, steps=int((end - start) / step) + 1, np_dtype=d, device=on), requires_grad, on)
+    return _write_out(out, arange_(start=start, step=step, steps=int((end - start) / step) + 1, np_dtype=d, device=on), requires_grad, on)
 
 
-def _ends(name, start, end, steps, dtype, device, layout, out):
-    d, on = _kind(name, dtype, device, layout, out)
+def _space_args(name, start, end, steps, dtype, device, layout, out):
+    d, on = _out_dtype_device(name, dtype, device, layout, out)
     for x in (start, end):
         if (x.__class__ is Tensor or is_tensor(x)) and x.ndim:
             raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
@@ -520,15 +521,15 @@ def _ends(name, start, end, steps, dtype, device, layout, out):
 @register_op(method=False)
 def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """`steps` evenly spaced values from start to end, both included."""
-    start, end, steps, d, on = _ends("linspace", start, end, steps, dtype, device, layout, out)
-    return _written(out, linspace_(start=start, end=end, steps=steps, np_dtype=d, device=on), requires_grad, on)
+    start, end, steps, d, on = _space_args("linspace", start, end, steps, dtype, device, layout, out)
+    return _write_out(out, linspace_(start=start, end=end, steps=steps, np_dtype=d, device=on), requires_grad, on)
 
 
 @register_op(method=False)
 def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """base to the power of `steps` evenly spaced exponents."""
-    start, end, steps, d, on = _ends("logspace", start, end, steps, dtype, device, layout, out)
-    return _written(out, logspace_(start=start, end=end, steps=steps, base=base, np_dtype=d, device=on), requires_grad, on)
+    start, end, steps, d, on = _space_args("logspace", start, end, steps, dtype, device, layout, out)
+    return _write_out(out, logspace_(start=start, end=end, steps=steps, base=base, np_dtype=d, device=on), requires_grad, on)
 
 
 @register_op(method=False)
@@ -540,23 +541,23 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory
         if k < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {k}")
     check_extent((n, m))
-    d, on = _kind("eye", dtype, device, layout, out)
+    d, on = _out_dtype_device("eye", dtype, device, layout, out)
     if d is None:
         d = dtypes.default_np()
     t = eye_(n=n, m=m, np_dtype=d, device=on)
     if out is None:
-        return placed(t, requires_grad, on)
+        return finalize_new(t, requires_grad, on)
     if out._sizes != (n, m):
         resize(out, (n, m))
     return required(out.copy_(t), requires_grad)
 
 
 # ------------------------------------------------------------------ complex tensors from parts
-def _part(name):
+def _lazy_unary(name):
     return lambda g: getattr(sys.modules["mindtorch.ops.elementwise.unary"], name)(g)
 
 
-_real, _imag = _part("real"), _part("imag")
+_real, _imag = _lazy_unary("real"), _lazy_unary("imag")
 complex_ = primitive("complex", "re, im", lambda ctx, grad: _real(grad), lambda ctx, grad: _imag(grad), raw=True, layout=pointwise)
 
 
@@ -569,7 +570,7 @@ polar_ = primitive("polar", "abs, angle", lambda ctx, grad: _times_conj(grad, ct
                    lambda ctx, grad: _times_conj(grad, mul_(ctx.out, ScalarOperand(1j, ctx.out._np_dtype))), raw=True, layout=pointwise)
 
 
-def _parts(name, a, b):
+def _complex_operands(name, a, b):
     check_tensor(name, a)
     check_tensor(name, b, "imag" if name == "complex" else "angle", 2)
     da, db = a._np_dtype, b._np_dtype
@@ -587,7 +588,7 @@ def _parts(name, a, b):
 def complex_op(real, imag):
     """Returns complex values with the given real and imaginary parts (float32 or float64 tensors of
     one dtype)."""
-    _parts("complex", real, imag)
+    _complex_operands("complex", real, imag)
     return complex_(real, imag)
 
 
@@ -595,5 +596,5 @@ def complex_op(real, imag):
 def polar(abs, angle):
     """Returns complex values with the given absolute values and angles (float32 or float64 tensors
     of one dtype)."""
-    _parts("polar", abs, angle)
+    _complex_operands("polar", abs, angle)
     return polar_(abs, angle)

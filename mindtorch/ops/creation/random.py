@@ -13,7 +13,7 @@ from mindtorch.ops._operands import no_derivative
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.core.scalars import number_of, read
 from mindtorch.ops.basic import cast, new_full
-from mindtorch.ops.creation._from_data import CPU, placed, spot, where
+from mindtorch.ops.creation._from_data import CPU, finalize_new, resolve_dtype_device, resolve_device
 from mindtorch.ops.creation.create import into, like, new_size, required
 from mindtorch.ops.shapes._sizes import int_of
 
@@ -25,15 +25,15 @@ _randint = primitive("randint", "*, size, stride, low, high, np_dtype, generator
 _randperm = primitive("randperm", "*, n, np_dtype, generator, device", raw=True)
 
 
-def _nought(i):
+def _zero_grad(i):
     """Returns the gradient rule of random numbers with respect to operand `i`: zeros."""
     return lambda ctx, grad: new_full(grad, size=ctx.shapes[i], value=0, np_dtype=grad._np_dtype)
 
 
-_normal_by = primitive("normal_by", "mean=None, std=None, *, at, spread, generator", _nought(0), _nought(1), raw=True, node="NormalBackward0")
-_bernoulli_by = primitive("bernoulli", "a, *, generator", _nought(0), raw=True)
-_bernoulli_of = primitive("bernoulli_p", "a, *, p, generator", _nought(0), raw=True, node="BernoulliBackward0")
-_poisson = primitive("poisson", "a, *, generator", _nought(0), raw=True)
+_normal_by = primitive("normal_by", "mean=None, std=None, *, loc, scale, generator", _zero_grad(0), _zero_grad(1), raw=True, node="NormalBackward0")
+_bernoulli_by = primitive("bernoulli", "a, *, generator", _zero_grad(0), raw=True)
+_bernoulli_of = primitive("bernoulli_p", "a, *, p, generator", _zero_grad(0), raw=True, node="BernoulliBackward0")
+_poisson = primitive("poisson", "a, *, generator", _zero_grad(0), raw=True)
 _binomial = primitive("binomial", "count, prob, *, generator", no_derivative("binomial"), no_derivative("binomial"), raw=True, node="NormalBackward0")
 _multinomial = primitive("multinomial", "a, *, num_samples, replacement, generator", raw=True)
 
@@ -84,7 +84,7 @@ default_generator.seed()
 rng.set_default(default_generator)
 
 
-def _default_of(dev):
+def _default_generator(dev):
     """Returns a default generator for any device of this machine, even if this process does not
     compute on it: a script seeds all devices before it selects one."""
     g = object.__new__(DeviceGenerator)
@@ -92,7 +92,7 @@ def _default_of(dev):
     return g
 
 
-rng.make = _default_of
+rng.make = _default_generator
 
 
 def manual_seed(seed):
@@ -155,21 +155,21 @@ def _numbers(x):
 
 
 # ------------------------------------------------------------------ new tensors
-def _drawn(name, out, size, dtype, device, layout, requires_grad, draw, generator, **how):
+def _sample_out(name, out, size, dtype, device, layout, requires_grad, draw, generator, **how):
     """Writes random numbers to out=."""
     into(name, out, size, None, dtype, layout, device, False)
     return required(out.copy_(draw(size=size, stride=None, np_dtype=out._np_dtype, generator=_gen(generator, out._device), device=out._device, **how)),
                     requires_grad)
 
 
-def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **how):
+def _sample_new(name, args, size, out, dtype, device, layout, requires_grad, draw, **how):
     size = new_size(name, args, size)
     if out is not None:
-        return _drawn(name, out, size, dtype, device, layout, requires_grad, draw, **how)
-    d, on = spot(name, dtype, device, layout)
+        return _sample_out(name, out, size, dtype, device, layout, requires_grad, draw, **how)
+    d, on = resolve_dtype_device(name, dtype, device, layout)
     how["generator"] = _gen(how["generator"], on)
     t = draw(size=size, stride=None, np_dtype=dtypes.default_np() if d is None else d, device=on, **how)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 @register_op(method=False, sharding="random")
@@ -177,11 +177,11 @@ def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, de
     """Returns uniform random numbers from [0, 1)."""
     size = new_size("rand", args, size)
     if out is not None:
-        return _drawn("rand", out, size, dtype, device, layout, requires_grad, _uniform, generator)
-    on = CPU if device is None and layout is None and _device._default is CPU else where("rand", dtype, device, layout)
+        return _sample_out("rand", out, size, dtype, device, layout, requires_grad, _uniform, generator)
+    on = CPU if device is None and layout is None and _device._default is CPU else resolve_device("rand", dtype, device, layout)
     g = default_generator if generator is None and on is CPU else _gen(generator, on)
     t = _uniform(size=size, stride=None, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 @register_op(method=False, sharding="random")
@@ -189,11 +189,11 @@ def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, d
     """Returns normal random numbers of mean 0 and standard deviation 1."""
     size = new_size("randn", args, size)
     if out is not None:
-        return _drawn("randn", out, size, dtype, device, layout, requires_grad, _normal, generator, mean=0.0, std=1.0)
-    on = CPU if device is None and layout is None and _device._default is CPU else where("randn", dtype, device, layout)
+        return _sample_out("randn", out, size, dtype, device, layout, requires_grad, _normal, generator, mean=0.0, std=1.0)
+    on = CPU if device is None and layout is None and _device._default is CPU else resolve_device("randn", dtype, device, layout)
     g = default_generator if generator is None and on is CPU else _gen(generator, on)
     t = _normal(size=size, stride=None, mean=0.0, std=1.0, np_dtype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 def _bounds(name, args, low, high, rest):
@@ -227,11 +227,11 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
         raise TypeError("randint() missing 1 required positional arguments: \"size\"")
     size = new_size("randint", (), size)
     if out is not None:
-        return _drawn("randint", out, size, dtype, device, layout, requires_grad, _randint, generator, low=lo, high=hi)
-    on = CPU if device is None and layout is None and _device._default is CPU else where("randint", dtype, device, layout)
+        return _sample_out("randint", out, size, dtype, device, layout, requires_grad, _randint, generator, low=lo, high=hi)
+    on = CPU if device is None and layout is None and _device._default is CPU else resolve_device("randint", dtype, device, layout)
     g = _gen(generator, on)
     t = _randint(size=size, stride=None, low=lo, high=hi, np_dtype=I64 if dtype is None else as_np(dtype), generator=g, device=on)
-    return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+    return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
 @register_op(method=False, sharding="random")
@@ -243,15 +243,15 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     if out is not None:
         into("randperm", out, (n,), None, dtype, layout, device, False)
         return required(out.copy_(_randperm(n=n, np_dtype=out._np_dtype, generator=_gen(generator, out._device), device=out._device)), requires_grad)
-    d, on = spot("randperm", dtype, device, layout)
+    d, on = resolve_dtype_device("randperm", dtype, device, layout)
     t = _randperm(n=n, np_dtype=I64 if d is None else d, generator=_gen(generator, on), device=on)
-    return placed(t, requires_grad, on)
+    return finalize_new(t, requires_grad, on)
 
 
 def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw, **how):
     stride, d, on = like(name, input, dtype, layout, device, memory_format)
     how["generator"] = _gen(how["generator"], on)
-    return placed(draw(size=input._sizes, stride=stride, np_dtype=d, device=on, **how), requires_grad, on)
+    return finalize_new(draw(size=input._sizes, stride=stride, np_dtype=d, device=on, **how), requires_grad, on)
 
 
 @register_op(method=False, sharding="random")
@@ -285,15 +285,15 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: size is required if mean and std "
                             "are scalars")
-        return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, _normal, mean=float(mean), std=float(std),
-                      generator=generator)
+        return _sample_new("normal", (), size, out, dtype, device, layout, requires_grad, _normal, mean=float(mean), std=float(std),
+                           generator=generator)
     if size is not None:
         raise TypeError("normal() received an invalid combination of arguments: size is only allowed if mean and std are scalars")
-    m, at = (mean, None) if (mean.__class__ is Tensor or is_tensor(mean)) else (None, float(mean))
-    v, spread = (std, None) if (std.__class__ is Tensor or is_tensor(std)) else (None, float(std))
+    m, loc = (mean, None) if (mean.__class__ is Tensor or is_tensor(mean)) else (None, float(mean))
+    v, scale = (std, None) if (std.__class__ is Tensor or is_tensor(std)) else (None, float(std))
     if v is not None and v._np_dtype.kind != "c":
         _expect(v, "normal expects all elements of std >= 0.0")
-    r = _normal_by(m, v, at=at, spread=spread, generator=_gen(generator, (mean if v is None or m is not None and m.ndim else std)._device))
+    r = _normal_by(m, v, loc=loc, scale=scale, generator=_gen(generator, (mean if v is None or m is not None and m.ndim else std)._device))
     return r if out is None else store_out("normal", out, r)
 
 

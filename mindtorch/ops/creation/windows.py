@@ -4,7 +4,7 @@ from mindtorch.core.dtypes import default_np
 from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor
-from mindtorch.ops.creation._from_data import full_, placed, spot
+from mindtorch.ops.creation._from_data import full_, finalize_new, resolve_dtype_device
 from mindtorch.ops.shapes._sizes import int_of
 
 # Each computes the first `points` points of the symmetric window of n points.
@@ -22,12 +22,12 @@ def _points(shape, n, m, d, on, requires_grad, given):
         t = full_(size=(m,), stride=None, value=1, np_dtype=d, device=on)
     else:
         t = shape(n=n, points=m, np_dtype=d, device=on, **given)
-    return placed(t, requires_grad, on)
+    return finalize_new(t, requires_grad, on)
 
 
 # ------------------------------------------------------------------ torch.*_window
 def _window(name, length, periodic, dtype, layout, device, requires_grad, shape, **given):
-    d, on = spot(name, dtype, device, None)
+    d, on = resolve_dtype_device(name, dtype, device, None)
     d = default_np() if d is None else d
     if layout is not None and repr(layout) != "torch.strided":
         raise RuntimeError(f"{name} is not implemented for sparse types, got: layout={layout}")
@@ -90,7 +90,7 @@ def _signal_window(name, M, sym, dtype, layout, device, requires_grad, shape, **
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     if layout is not None and repr(layout) != "torch.strided":
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
-    d, on = spot(name, dtype, device, None)
+    d, on = resolve_dtype_device(name, dtype, device, None)
     d = default_np() if d is None else d
     if d.kind != "f" or d.itemsize < 4:
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")

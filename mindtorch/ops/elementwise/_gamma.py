@@ -7,7 +7,7 @@ from mindtorch.core.op_registry import inplace_method, register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
-from mindtorch.ops._operands import promote_to_float_pair, unwritten_derivative, scalar
+from mindtorch.ops._operands import promote_to_float_pair, derivative_not_implemented, scalar
 from mindtorch.ops.basic import add_, conj, mask_grad, mul_, neg_, sub_
 from mindtorch.ops.elementwise._ternary import within_
 from mindtorch.ops.elementwise.binary import _log, div_
@@ -18,13 +18,13 @@ from mindtorch.ops.elementwise.unary import _floating, exp_
 _ERF = 2 / math.sqrt(math.pi)
 
 
-def _gauss(a):
+def _exp_minus_square(a):
     """exp(-a**2)"""
     return exp_(neg_(mul_(a, a)))
 
 
-erf_ = primitive("erf", "a", lambda ctx, grad: mul_(grad, mul_(_gauss(ctx.a), scalar(_ERF, ctx.a))))
-erfc_ = primitive("erfc", "a", lambda ctx, grad: mul_(grad, mul_(_gauss(ctx.a), scalar(-_ERF, ctx.a))))
+erf_ = primitive("erf", "a", lambda ctx, grad: mul_(grad, mul_(_exp_minus_square(ctx.a), scalar(_ERF, ctx.a))))
+erfc_ = primitive("erfc", "a", lambda ctx, grad: mul_(grad, mul_(_exp_minus_square(ctx.a), scalar(-_ERF, ctx.a))))
 erfinv_ = primitive("erfinv", "a", lambda ctx, grad: mul_(grad, mul_(exp_(mul_(ctx.out, ctx.out)), scalar(1 / _ERF, ctx.out))))
 erf = _floating("erf", erf_, "Error function.", "special.erf", complex=False)
 erfc = _floating("erfc", erfc_, "1 - erf(input), accurate in the tail.", "special.erfc", complex=False)
@@ -155,8 +155,8 @@ def _gamma_density(a, x):
     return exp_(sub_(sub_(mul_(sub_(a, scalar(1, a)), _log(x)), x), lgamma_(a)))
 
 
-igamma_ = primitive("igamma", "a, x", unwritten_derivative("igamma: input"), lambda ctx, grad: mul_(grad, _gamma_density(ctx.a, ctx.x)))
-igammac_ = primitive("igammac", "a, x", unwritten_derivative("igammac: input"),
+igamma_ = primitive("igamma", "a, x", derivative_not_implemented("igamma: input"), lambda ctx, grad: mul_(grad, _gamma_density(ctx.a, ctx.x)))
+igammac_ = primitive("igammac", "a, x", derivative_not_implemented("igammac: input"),
                      lambda ctx, grad: neg_(mul_(grad, _gamma_density(ctx.a, ctx.x))))
 
 

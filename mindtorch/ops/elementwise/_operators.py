@@ -29,7 +29,7 @@ def operand(x):
     return None
 
 
-def _operator(fn, prim=None, reflected=False, direct=(F64, I64), whole=False):
+def _operator(fn, prim=None, reflected=False, direct=(F64, I64), integer=False):
     """Builds `self op other` (reflected: `other op self`) from an op.
 
     For operands of float32 or of a dtype in `direct`, the operator calls the primitive directly;
@@ -57,7 +57,7 @@ def _operator(fn, prim=None, reflected=False, direct=(F64, I64), whole=False):
             c = other.__class__
             if c is float or c is int:
                 d = self._np_dtype
-                if d is F32 or whole and d is I64 and c is int:
+                if d is F32 or integer and d is I64 and c is int:
                     return prim(self, ScalarOperand(other, d))
                 return fn(self, other)
             try:
@@ -102,9 +102,9 @@ def _invert(self):
 
 
 OPERATORS = {
-    "__add__": _operator(p.add, add_, whole=True), "__radd__": _operator(p.add, add_, whole=True),
-    "__sub__": _operator(p.sub, sub_, whole=True), "__rsub__": _rsub,
-    "__mul__": _operator(p.mul, mul_, whole=True), "__rmul__": _operator(p.mul, mul_, whole=True),
+    "__add__": _operator(p.add, add_, integer=True), "__radd__": _operator(p.add, add_, integer=True),
+    "__sub__": _operator(p.sub, sub_, integer=True), "__rsub__": _rsub,
+    "__mul__": _operator(p.mul, mul_, integer=True), "__rmul__": _operator(p.mul, mul_, integer=True),
     "__truediv__": _operator(p.true_divide, p.div_, direct=(F64,)), "__rtruediv__": _into,
     "__div__": _operator(p.true_divide, p.div_, direct=(F64,)), "__rdiv__": _into,
     "__floordiv__": _operator(p.floor_divide), "__rfloordiv__": _operator(p.floor_divide, None, True),

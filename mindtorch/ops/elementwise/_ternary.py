@@ -54,14 +54,14 @@ def clamp_any(name, input, low, high):
     return clamp_numbers(input, low=low, high=high)
 
 
-def _plain(x):
+def _is_float32_scalar(x):
     return (x.__class__ is float or x.__class__ is int) and -3e38 < x < 3e38
 
 
 @register_op(inplace=True, out=True, aliases="clip", sharding="elementwise")
 def clamp(input, min=None, max=None):
     """Limits elements to [min, max] (scalars or tensors); one limit can be omitted."""
-    if (_plain(min) or min is None and max is not None) and (max is None or _plain(max)):
+    if (_is_float32_scalar(min) or min is None and max is not None) and (max is None or _is_float32_scalar(max)):
         try:
             if input._np_dtype is F32:
                 return clamp_numbers(input, low=min, high=max)
@@ -93,7 +93,7 @@ lerp_number = primitive("lerp_number", "a, b, *, weight", lambda ctx, grad: mul_
 def lerp(input, end, weight):
     """input + weight * (end - input). The tensors are floating or complex and of one dtype; weight
     is a scalar or such a tensor."""
-    if _plain(weight):
+    if _is_float32_scalar(weight):
         try:
             if input._np_dtype is F32 is end._np_dtype:
                 return lerp_number(input, end, weight=weight)
@@ -116,7 +116,7 @@ def lerp(input, end, weight):
     return lerp_number(input, end, weight=weight.item() if isinstance(weight, NUMBER_TYPES) else weight)
 
 
-def _value(name, value, a):
+def _scalar_factor(name, value, a):
     """Returns the factor `value` in the dtype of `a`, which is the result's. Raises RuntimeError
     for a fractional factor of integers."""
     d = a._np_dtype
@@ -135,10 +135,10 @@ addcdiv_ = primitive("addcdiv", "a, b, d, v", lambda ctx, grad: grad, lambda ctx
 _ONE = ScalarOperand(1, F32)
 
 
-def _everyday(a, b, c, value):
+def _takes_fast_path(a, b, c, value):
     """True for the fast path: three float32 tensors and an ordinary scalar."""
     try:
-        return a._np_dtype is F32 is b._np_dtype is c._np_dtype and _plain(value)
+        return a._np_dtype is F32 is b._np_dtype is c._np_dtype and _is_float32_scalar(value)
     except AttributeError:
         return False
 
@@ -146,26 +146,26 @@ def _everyday(a, b, c, value):
 @register_op(inplace=True, out=True, sharding="elementwise")
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
-    if _everyday(input, tensor1, tensor2, value):
+    if _takes_fast_path(input, tensor1, tensor2, value):
         return addcmul_(input, tensor1, tensor2, _ONE if value == 1 else ScalarOperand(value, F32))
-    a, b, c = _three("addcmul", input, tensor1, tensor2)
-    return addcmul_(a, b, c, _value("addcmul", value, a))
+    a, b, c = _promote_three("addcmul", input, tensor1, tensor2)
+    return addcmul_(a, b, c, _scalar_factor("addcmul", value, a))
 
 
 @register_op(inplace=True, out=True, sharding="elementwise")
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
-    if _everyday(input, tensor1, tensor2, value):
+    if _takes_fast_path(input, tensor1, tensor2, value):
         return addcdiv_(input, tensor1, tensor2, _ONE if value == 1 else ScalarOperand(value, F32))
-    a, b, c = _three("addcdiv", input, tensor1, tensor2)
+    a, b, c = _promote_three("addcdiv", input, tensor1, tensor2)
     if category(promote_types(tensor1._np_dtype, tensor2._np_dtype)) < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * "
                            "torch.trunc(tensor1 / "
                            "tensor2) cast to input's dtype, or input + value * tensor1 / tensor2.")
-    return addcdiv_(a, b, c, _value("addcdiv", value, a))
+    return addcdiv_(a, b, c, _scalar_factor("addcdiv", value, a))
 
 
-def _three(name, *args):
+def _promote_three(name, *args):
     for i, (n, x) in enumerate(zip(("input", "tensor1", "tensor2"), args)):
         check_tensor(name, x, n, i + 1)
     return promote(*args)

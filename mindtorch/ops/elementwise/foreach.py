@@ -63,7 +63,7 @@ def _operands(name, self, other):
     return _match(self, other)
 
 
-def _given(name, **options):
+def _exactly_one(name, **options):
     """Returns the one of several mutually exclusive arguments that was passed."""
     there = [v for v in options.values() if v is not None]
     if len(there) != 1:
@@ -103,12 +103,12 @@ def _declare(name, compute, write, with_alpha=False):
     full = f"_foreach_{name}"
 
     def pairs(f, self, other, scalar, scalars):
-        second = _given(f, other=other, scalar=scalar, scalars=scalars)
+        second = _exactly_one(f, other=other, scalar=scalar, scalars=scalars)
         return zip(_tensors(f, "self", 1, self), _operands(f, self, second))
 
     if with_alpha:
         def check(f, self, other, scalar, scalars, alpha):
-            second = _given(f, other=other, scalar=scalar, scalars=scalars)
+            second = _exactly_one(f, other=other, scalar=scalar, scalars=scalars)
             if alpha != 1 and not (isinstance(second, (list, tuple)) and not (second and isinstance(second[0], NUMBER))) and not (
                     f in _BY_TENSOR and (second.__class__ is Tensor or is_tensor(second))):
                 raise TypeError(f"{f}() received an invalid combination of arguments - got (list, {type_name(second)}, alpha=int)")
@@ -137,13 +137,13 @@ def _plain(name):
     return (lambda x, y: _public(name)(x, y)), (lambda x, y: getattr(x, name + "_")(y))
 
 
-def _in_own_precision(x, y):
+def _round_scalar_to_half(x, y):
     """Rounds a scalar to half precision next to a half-precision tensor, as PyTorch does when it
     multiplies a list in place."""
     return plain_number(y, x._np_dtype) if x._np_dtype in LOW and isinstance(y, (int, float)) and abs(y) < 6e4 else y
 
 
-def _bound(name, tensor_op):
+def _extremum(name, tensor_op):
     """Returns (compute, write) for maximum and minimum, which accept scalars here."""
     def compute(x, y):
         return _public(tensor_op)(x, y) if (y.__class__ is Tensor or is_tensor(y)) else _public(name)(x, y)
@@ -152,11 +152,11 @@ def _bound(name, tensor_op):
 
 _declare("add", lambda x, y, alpha: _public("add")(x, y, alpha=alpha), lambda x, y, alpha: x.add_(y, alpha=alpha), True)
 _declare("sub", lambda x, y, alpha: _public("sub")(x, y, alpha=alpha), lambda x, y, alpha: x.sub_(y, alpha=alpha), True)
-_declare("mul", lambda x, y: _public("mul")(x, y), lambda x, y: x.mul_(_in_own_precision(x, y)))
+_declare("mul", lambda x, y: _public("mul")(x, y), lambda x, y: x.mul_(_round_scalar_to_half(x, y)))
 _declare("div", *_plain("div"))
 for _name, _by_number, _by_tensor in (("clamp_max", "clamp_max", "minimum"), ("clamp_min", "clamp_min", "maximum"),
                                       ("maximum", "clamp_min", "maximum"), ("minimum", "clamp_max", "minimum")):
-    _declare(_name, *_bound(_by_number, _by_tensor))
+    _declare(_name, *_extremum(_by_number, _by_tensor))
 
 
 @register_op(name="_foreach_pow", method=False)
@@ -234,7 +234,7 @@ def _lerp(self, tensors1, weight=None, *, weights=None):
     or tensors."""
     f = "_foreach_lerp"
     xs, ends = _tensors(f, "self", 1, self), _match(self, _tensors(f, "tensors1", 2, tensors1))
-    return tuple([_public("lerp")(x, y, w) for x, y, w in zip(xs, ends, _operands(f, self, _given(f, weight=weight, weights=weights)))])
+    return tuple([_public("lerp")(x, y, w) for x, y, w in zip(xs, ends, _operands(f, self, _exactly_one(f, weight=weight, weights=weights)))])
 
 
 @register_op(name="_foreach_lerp_", method=False)
@@ -242,7 +242,7 @@ def _lerp_(self, tensors1, weight=None, *, weights=None):
     """_foreach_lerp in place."""
     f = "_foreach_lerp_"
     xs, ends = _tensors(f, "self", 1, self), _match(self, _tensors(f, "tensors1", 2, tensors1))
-    return [x.lerp_(y, w) for x, y, w in zip(xs, ends, _operands(f, self, _given(f, weight=weight, weights=weights)))]
+    return [x.lerp_(y, w) for x, y, w in zip(xs, ends, _operands(f, self, _exactly_one(f, weight=weight, weights=weights)))]
 
 
 # ------------------------------------------------------------------ reductions, copies

@@ -8,7 +8,7 @@ from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops.elementwise._gamma import bessel_backward, i1_
-from mindtorch.ops._operands import promote_to_float_pair, unwritten_derivative, scalar
+from mindtorch.ops._operands import promote_to_float_pair, derivative_not_implemented, scalar
 from mindtorch.ops.basic import add_, mask_grad, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import _log, div_
 from mindtorch.ops.elementwise.unary import exp_, sgn_
@@ -99,7 +99,7 @@ def xlog1py(input, other):
     return xlog1py_(*_real_pair("xlog1py", input, other))
 
 
-zeta_ = primitive("special_zeta", "x, q", unwritten_derivative("zeta"),
+zeta_ = primitive("special_zeta", "x, q", derivative_not_implemented("zeta"),
                   lambda ctx, grad: neg_(mul_(grad, mul_(ctx.x, zeta_(add_(ctx.x, scalar(1, ctx.x)), ctx.q)))))
 
 

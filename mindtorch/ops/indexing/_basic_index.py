@@ -6,11 +6,11 @@ from mindtorch.core.tensor import Tensor, is_tensor
 
 # ------------------------------------------------------------------ basic indexing
 #: place(g, shape=, key=): zeros of that shape with g in the region a basic index names.
-place = primitive("slice_backward", "g, *, shape, key", lambda ctx, grad: pick(grad, key=ctx.key), raw=True)
+slice_backward = primitive("slice_backward", "g, *, shape, key", lambda ctx, grad: pick(grad, key=ctx.key), raw=True)
 
 
 def _picker(name, node):
-    return primitive(name, "a, *, key", lambda ctx, grad: place(grad, shape=ctx.shapes[0], key=ctx.key), view=True, node=node)
+    return primitive(name, "a, *, key", lambda ctx, grad: slice_backward(grad, shape=ctx.shapes[0], key=ctx.key), view=True, node=node)
 
 
 #: View of the region that a NumPy basic index selects; one primitive for each of PyTorch's names

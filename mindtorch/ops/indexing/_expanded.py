@@ -68,8 +68,8 @@ def index_put(x, value, indices, dims, shape, accumulate=False):
     # those after the last.
     joint = len(shape) - (x.ndim - len(dims))
     start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
-    kept = [d for d in range(x.ndim) if d not in dims]
-    for i, d in enumerate(kept):
+    other_dims = [d for d in range(x.ndim) if d not in dims]
+    for i, d in enumerate(other_dims):
         if d in single:
             at = i if i < start else i + joint
             value = value.sum(at, keepdim=True) if accumulate else value.narrow(at, shape[at] - 1, 1) if shape[at] else value

@@ -6,11 +6,11 @@ rules have been checked in the forward pass.
 from mindtorch.core.stride_rules import indexed, as_computed, like
 from mindtorch.core.primitives import primitive
 from mindtorch.ops.basic import new_full, sum_to
-from mindtorch.ops.indexing._basic_index import place
+from mindtorch.ops.indexing._basic_index import slice_backward
 from mindtorch.ops.shapes.views import reshape_
 
 
-def nought(g):
+def zero_scalar(g):
     """Returns a 0-dim zero of g's dtype."""
     return new_full(g, size=(), value=0, np_dtype=g._np_dtype)
 
@@ -21,7 +21,7 @@ gather_ = primitive("gather", "a, index, *, dim, check", lambda ctx, grad: gathe
 gather_back = primitive("gather_backward", "g, index, *, size, dim", lambda ctx, grad: gather_(grad, ctx.index, dim=ctx.dim, check=False), None)
 #: a copy of `a` with src added at the indices; src can be larger than index
 scatter_add_ = primitive("scatter_add", "a, src, index, *, dim, check", lambda ctx, grad: grad,
-                         lambda ctx, grad: within(gather_(grad, ctx.index, dim=ctx.dim, check=False), ctx.shapes[1]), None)
+                         lambda ctx, grad: pad_source_grad(gather_(grad, ctx.index, dim=ctx.dim, check=False), ctx.shapes[1]), None)
 scatter_ = primitive("scatter", "a, src, index, *, dim, check", lambda ctx, grad: scatter_zero(grad, ctx.index, ctx.dim),
                      lambda ctx, grad: _gathered(grad, ctx.index, ctx.dim, ctx.shapes[1]), None, raw=True)
 scatter_multiply = primitive("scatter_multiply", "a, src, index, *, dim", node="ScatterBackward0")
@@ -29,20 +29,20 @@ scatter_multiply = primitive("scatter_multiply", "a, src, index, *, dim", node="
 scatter_count = primitive("scatter_count", "g, index, *, dim, include_self")
 
 
-def within(g, shape):
+def pad_source_grad(g, shape):
     """Pads the gradient of the used corner of a source with zeros."""
     if g._sizes == shape:
         return g
-    return place(g, shape=shape, key=tuple([slice(0, n) for n in g._sizes]))
+    return slice_backward(g, shape=shape, key=tuple([slice(0, n) for n in g._sizes]))
 
 
 def scatter_zero(g, index, dim):
-    return scatter_(g, nought(g), index, dim=dim, check=False)
+    return scatter_(g, zero_scalar(g), index, dim=dim, check=False)
 
 
 def _gathered(g, index, dim, shape):
     r = gather_(g, index, dim=dim, check=False)
-    return sum_to(r, size=()) if not shape else within(r, shape)
+    return sum_to(r, size=()) if not shape else pad_source_grad(r, shape)
 
 
 # ------------------------------------------------------------------ index_select, index_add, ...
@@ -65,29 +65,29 @@ add_rows = primitive("index_add", "a, src, index, *, dim, alpha", lambda ctx, gr
 copy_rows = primitive("index_copy", "a, src, index, *, dim", lambda ctx, grad: _zero_rows(grad, ctx.index, ctx.dim),
                       lambda ctx, grad: _rows_of(grad, ctx.index, ctx.dim, ctx.shapes[1]), None, raw=True)
 fill_rows = primitive("index_fill", "a, value, index, *, dim, check", lambda ctx, grad: _zero_rows(grad, ctx.index, ctx.dim),
-                      lambda ctx, grad: _of_rows_once(grad, ctx.index, ctx.dim), None, raw=True, layout=like)
+                      lambda ctx, grad: _select_unique_rows(grad, ctx.index, ctx.dim), None, raw=True, layout=like)
 #: the distinct indices into a dimension of n, all non-negative
-_places_once = primitive("places_once", "index, *, n", raw=True)
+_unique_indices = primitive("unique_indices", "index, *, n", raw=True)
 #: expands a 1-D index into a dimension of n to an index for scatter, of the shape of the source
 index_rows = primitive("index_rows", "index, *, n, size, dim", raw=True)
 
 
-def _of_rows_once(g, index, dim):
+def _select_unique_rows(g, index, dim):
     """Selects each row once: a value written to one index twice has an effect only once."""
-    return select_rows(g, _places_once(index, n=g._sizes[dim] if g.ndim else 1), dim=dim, check=False)
+    return select_rows(g, _unique_indices(index, n=g._sizes[dim] if g.ndim else 1), dim=dim, check=False)
 
 
 def _zero_rows(g, index, dim):
-    return fill_rows(g, nought(g), index, dim=dim, check=False)
+    return fill_rows(g, zero_scalar(g), index, dim=dim, check=False)
 
 
 # ------------------------------------------------------------------ take and put
-take_ = primitive("take", "a, index, *, check", lambda ctx, grad: _taken_back(grad, ctx.index, size=ctx.shapes[0]), None, raw=True)
-_taken_back = primitive("take_backward", "g, index, *, size", lambda ctx, grad: take_(grad, ctx.index, check=False), None)
+take_ = primitive("take", "a, index, *, check", lambda ctx, grad: _take_backward(grad, ctx.index, size=ctx.shapes[0]), None, raw=True)
+_take_backward = primitive("take_backward", "g, index, *, size", lambda ctx, grad: take_(grad, ctx.index, check=False), None)
 #: indices into a flattened tensor of n elements, 1-D and non-negative
-put_places = primitive("put_places", "index, *, n", raw=True)
+put_indices = primitive("put_indices", "index, *, n", raw=True)
 #: indices into a dimension of n, broadcast to `size` and non-negative
-along_places = primitive("take_along_places", "index, *, n, size", raw=True)
+take_along_indices = primitive("take_along_indices", "index, *, n, size", raw=True)
 
 
 # ------------------------------------------------------------------ indexing with tensors
@@ -127,7 +127,7 @@ def _index_back(n):
 
 def _put(n):
     return primitive(f"index_put_{n}", f"a, values, {', '.join(_names(n))}, *, dims",
-                     lambda ctx, grad: put_at(grad, nought(grad), _indices(ctx), ctx.dims), lambda ctx, grad: index_at(grad, _indices(ctx), ctx.dims),
+                     lambda ctx, grad: put_at(grad, zero_scalar(grad), _indices(ctx), ctx.dims), lambda ctx, grad: index_at(grad, _indices(ctx), ctx.dims),
                      *[None] * n, raw=True, saves=_names(n), node="IndexPutBackward0", layout=like)
 
 
@@ -167,7 +167,7 @@ nonzero_ = primitive("nonzero", "a", raw=True, layout=as_computed)
 #: like nonzero, with one tensor per dimension (a 0-dim tensor counts as 1-D)
 nonzero_tuple = primitive("nonzero_tuple", "a", raw=True, layout=as_computed)
 #: like nonzero_tuple, for a mask, with contiguous tensors: converts a mask to index tensors
-mask_places = primitive("mask_places", "mask", raw=True)
+mask_indices = primitive("mask_indices", "mask", raw=True)
 nonzero_static_ = primitive("nonzero_static", "a, *, size, fill_value", raw=True)
 unravel = primitive("unravel_index", "a, *, size", raw=True)
 one_hot_ = primitive("one_hot", "a, *, num_classes", raw=True)

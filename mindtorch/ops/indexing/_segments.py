@@ -60,6 +60,6 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
     axis = axis + len(size) if axis < 0 else axis
     starts, counts = _starts_and_counts(data, lengths, offsets, axis, unsafe)
     n, rest = size[axis], size[axis + 1:]
-    wide = data.reshape(starts._sizes[0] * n, count(rest))
-    r = _segment_reduce(wide, starts, counts, how=_KINDS[reduce], n=n, initial=initial)
+    flat = data.reshape(starts._sizes[0] * n, count(rest))
+    r = _segment_reduce(flat, starts, counts, how=_KINDS[reduce], n=n, initial=initial)
     return r.reshape(*size[:axis], counts._sizes[1], *rest)

@@ -19,7 +19,7 @@ from mindtorch.core.sync import array_of, tensor_from, to_host
 from mindtorch.core.scalars import NUMBER, cast_scalar
 from mindtorch.ops.basic import cast, move, new_full
 from mindtorch.ops.indexing import _expanded
-from mindtorch.ops.indexing._gather import index_at, mask_places, put_at
+from mindtorch.ops.indexing._gather import index_at, mask_indices, put_at
 from mindtorch.ops.indexing._masks import masked_fill_, masked_select_
 from mindtorch.ops.indexing._basic_index import pick, pick_alias, pick_select, pick_unsqueeze
 from mindtorch.ops.shapes.views import broadcast_shape, expand_to, reshape_
@@ -66,7 +66,7 @@ def getitem(self, key):
     basic = _basic_key(key)
     if basic is not None:
         return _PICKERS[basic[1]](self, key=basic[0])
-    v, index = self, _alone(self, key) if key.__class__ is Tensor else None
+    v, index = self, _single_tensor_key(self, key) if key.__class__ is Tensor else None
     if index is None:
         v, index = _prepare(self, key)
         if index is None:
@@ -120,7 +120,7 @@ def _array_of(k):
     return a if a.size else a.astype(I64)
 
 
-def beside(k, x):
+def index_on_device(k, x):
     """Returns an index tensor on the device of the tensor `x` that it indexes; an index on the host
     is moved there."""
     if k._handle is not None:
@@ -134,11 +134,11 @@ def beside(k, x):
 _FIRST = (0,)
 
 
-def _alone(x, key):
+def _single_tensor_key(x, key):
     """Fast path of `_prepare` for a single int64 or bool tensor; returns None if the general path
     is needed."""
     if key._device is not x._device:
-        key = beside(key, x)
+        key = index_on_device(key, x)
     d, n = key._np_dtype, key.ndim
     if not n or n > x.ndim and d is not I64 or not x.ndim:
         return None
@@ -148,7 +148,7 @@ def _alone(x, key):
         return None
     if n == x.ndim:
         return (), (), (key,), key, True
-    return mask_places(key), _FIRST if n == 1 else tuple(range(n)), (key,), None, True
+    return mask_indices(key), _FIRST if n == 1 else tuple(range(n)), (key,), None, True
 
 
 def _prepare(x, key):
@@ -174,7 +174,7 @@ def _prepare(x, key):
         else:
             guard = None
             if k.__class__ is Tensor or is_tensor(k):
-                guard = t = k if k._device is x._device else beside(k, x)
+                guard = t = k if k._device is x._device else index_on_device(k, x)
             elif isinstance(k, ndarray):
                 t = tensor_from(k, x)
             elif isinstance(k, (list, tuple, range)):
@@ -201,7 +201,7 @@ def _prepare(x, key):
                                   "instead.", stacklevel=4)
                     t = cast(t, BOOL)
                 if not t.ndim:
-                    k = (mask_places(t)[0], guard, 0)
+                    k = (mask_indices(t)[0], guard, 0)
                 else:
                     k = (t, guard, t.ndim)
                     specified += t.ndim
@@ -245,7 +245,7 @@ def _prepare(x, key):
                 if len(parsed) == 1 and m == ndim:
                     return x, ((), (), guards, t, True)
                 basic.extend([_ALL] * m)
-                indices.extend(mask_places(t))
+                indices.extend(mask_indices(t))
                 at += m
         elif k is Ellipsis:
             n = ndim - specified
@@ -304,7 +304,7 @@ def setitem(self, key, value):
             v = self
         _assign_view(v, value, number)
         return
-    v, index = self, _alone(self, key) if key.__class__ is Tensor else None
+    v, index = self, _single_tensor_key(self, key) if key.__class__ is Tensor else None
     if index is None:
         v, index = _prepare(self, key)
     if index is None:
@@ -355,13 +355,13 @@ def _assign_at(v, index, value):
         elif mask is None:
             put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
         elif mode.on and (v._requires_grad_ or value._requires_grad_) or dispatch_state.dual is not None and dispatch_state.dual(v, value):
-            _recorded(v, value, masked_fill_, (value, mask))
+            _assign_recorded(v, value, masked_fill_, (value, mask))
         else:
             inplace.check_inplace(v, False)
             inplace.fill_where(v, value, mask)
         return
     if mask is not None:
-        indices, dims = mask_places(mask), tuple(range(mask.ndim))
+        indices, dims = mask_indices(mask), tuple(range(mask.ndim))
     shape = result_shape(v._sizes, indices, dims)
     have = value._sizes
     i = 0
@@ -376,14 +376,14 @@ def _assign_at(v, index, value):
 def result_shape(size, indices, dims):
     """Returns the shape of a tensor of `size` indexed by tensors at `dims`; raises IndexError if
     they do not broadcast."""
-    shape = indices[0]._sizes if len(dims) == 1 else _joint([i._sizes for i in indices])
+    shape = indices[0]._sizes if len(dims) == 1 else _broadcast_index_sizes([i._sizes for i in indices])
     rest = [n for i, n in enumerate(size) if i not in dims]
     # dimensions of non-adjacent index tensors come first
     start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
     return (*rest[:start], *shape, *rest[start:])
 
 
-def _joint(sizes):
+def _broadcast_index_sizes(sizes):
     try:
         return broadcast_shape(sizes)
     except RuntimeError:
@@ -406,13 +406,13 @@ def put(v, value, indices, dims, shape):
     if not v._contiguous and inplace.expanded_dims(v):
         v, value, indices = _expanded.index_put(v, value, indices, dims, shape)
     if mode.on and (v._requires_grad_ or value._requires_grad_) or dispatch_state.dual is not None and dispatch_state.dual(v, value):
-        _recorded(v, value, put_at, (value, indices, dims))
+        _assign_recorded(v, value, put_at, (value, indices, dims))
     else:
         inplace.check_inplace(v, False)
         inplace.put(v, value, indices, dims)
 
 
-def _recorded(v, value, op, args):
+def _assign_recorded(v, value, op, args):
     """Makes op(v, *args) the new value of `v`, as a differentiable in-place write."""
     inplace.check_inplace(v, True)
     since = next(sequence)

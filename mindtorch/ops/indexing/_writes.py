@@ -18,8 +18,8 @@ from mindtorch.ops._checks import check_tensor
 from mindtorch.core.scalars import NUMBER, cast_scalar, scalar_array
 from mindtorch.ops.basic import cast, move, sum_to, zeros_like
 from mindtorch.ops.indexing import _expanded
-from mindtorch.ops.indexing._gather import add_at, mask_places, put_at
-from mindtorch.ops.indexing._subscript import beside, result_shape
+from mindtorch.ops.indexing._gather import add_at, mask_indices, put_at
+from mindtorch.ops.indexing._subscript import index_on_device, result_shape
 from mindtorch.ops.shapes._sizes import check_nonnegative, check_rank, format_name, size_of
 from mindtorch.ops.shapes.views import broadcast_shape, reshape_
 
@@ -156,7 +156,7 @@ def _indices(x, indices):
     found = []
     for k in indices:
         if k._device is not x._device:
-            k = beside(k, x)
+            k = index_on_device(k, x)
         d = k._np_dtype
         if d == U8:
             warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=4)
@@ -167,7 +167,7 @@ def _indices(x, indices):
                 raise IndexError(f"The shape of the mask {list(k._sizes)} at index 0 does not match the shape of the "
                                  "indexed tensor "
                                  f"{list(x._sizes)} at index {at}")
-            found.extend(mask_places(k))
+            found.extend(mask_indices(k))
         elif d == I64 or d == I32:
             found.append(cast(k, I64))
         else:
@@ -178,9 +178,9 @@ def _indices(x, indices):
 def _put_expanded(x, indices, values, accumulate=False):
     check_tensor("index_put_", values, "values", 3)
     found, dims = _indices(x, indices)
-    alone = len(indices) == 1 and indices[0]._np_dtype.kind == "b" and values._numel == 1 and not accumulate
+    is_masked_fill = len(indices) == 1 and indices[0]._np_dtype.kind == "b" and values._numel == 1 and not accumulate
     part, value, found = _expanded.index_put(x, values, found, dims, result_shape(x._sizes, found, dims), accumulate)
-    if alone:
+    if is_masked_fill:
         _expanded.warn("masked_fill_")  # PyTorch treats one mask with one value as a fill
     part.index_put_(found, value, accumulate)
 

@@ -14,9 +14,9 @@ from mindtorch.core.scalars import cast_scalar, number_of
 from mindtorch.ops.basic import add_, cast, clone, conj, eq_, mul_, new_full, not_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.indexing import _expanded
-from mindtorch.ops.indexing._gather import (add_rows, along_places, copy_rows, fill_rows, gather_, index_rows, nonzero_, nonzero_static_, nonzero_tuple,
-                                            one_hot_, put_places, scatter_, scatter_add_, scatter_count, scatter_multiply, scatter_zero, select_rows,
-                                            take_, unravel, within)
+from mindtorch.ops.indexing._gather import (add_rows, take_along_indices, copy_rows, fill_rows, gather_, index_rows, nonzero_, nonzero_static_, nonzero_tuple,
+                                            one_hot_, put_indices, scatter_, scatter_add_, scatter_count, scatter_multiply, scatter_zero, select_rows,
+                                            take_, unravel, pad_source_grad)
 from mindtorch.ops.indexing._masks import zero_dim
 from mindtorch.ops.indexing._basic_index import pick
 from mindtorch.ops.shapes._memory import strided_region
@@ -26,7 +26,7 @@ from mindtorch.ops.shapes.views import (broadcast_shape, diagonal_, diagonal_par
                                         unsafe_view)
 
 
-def _places(index, name, refused="Expected dtype int32/int64 for index"):
+def _as_int64_index(index, name, refused="Expected dtype int32/int64 for index"):
     """Returns the index tensor as int64."""
     d = index._np_dtype
     if d is I64:
@@ -44,7 +44,7 @@ def _check_index(name, x, dim, index, src=None):
     dim = wrap_dim(name, dim, ndim)
     if not index._numel:
         return dim, None
-    places = _places(index, name)
+    indices = _as_int64_index(index, name)
     what = "input" if name == "gather" else "self"
     n = index.ndim or 1
     if (ndim or 1) != n:
@@ -54,7 +54,7 @@ def _check_index(name, x, dim, index, src=None):
     shape, have = index._sizes or (1,), x._sizes or (1,)
     given = have if src is None else src._sizes or (1,)
     if shape == have == given:
-        return dim, places
+        return dim, indices
     for ax, n in enumerate(shape):
         if ax != dim and n > have[ax] or src is not None and n > given[ax]:
             if name == "gather":
@@ -64,17 +64,17 @@ def _check_index(name, x, dim, index, src=None):
             tail = "" if src is None else f" and to be no larger size than src {list(given)}"
             raise RuntimeError(f"Expected index {list(shape)} to be no larger than self {list(have)} apart from "
                                f"dimension {dim}{tail}")
-    return dim, places
+    return dim, indices
 
 
 @register_op(out="same", overlap="assert_no_overlap")
 def gather(input, dim, index, *, sparse_grad=False):
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index can be smaller than
     input except in `dim`."""
-    dim, places = _check_index("gather", input, dim, index)
+    dim, indices = _check_index("gather", input, dim, index)
     if not index._numel:
         return _empty_gather(input, index)
-    return gather_(input, places, dim=dim, check=True)
+    return gather_(input, indices, dim=dim, check=True)
 
 
 def _empty_gather(x, index):
@@ -92,25 +92,25 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
         src = value
     if not (src.__class__ is Tensor or is_tensor(src)):
         src = cast_scalar(number_of("scatter", src), input._np_dtype)
-        dim, places = _check_index("scatter", input, dim, index)
+        dim, indices = _check_index("scatter", input, dim, index)
         full = None
     else:
         if src._np_dtype != input._np_dtype:
             raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
-        dim, places = _check_index("scatter", input, dim, index, src)
+        dim, indices = _check_index("scatter", input, dim, index, src)
         full = src
     if not index._numel:
         return clone_(input, fmt="contiguous")
     if reduce is None:
-        return scatter_(input, src, places, dim=dim, check=True)
+        return scatter_(input, src, indices, dim=dim, check=True)
     if reduce == "add":
-        return scatter_add_(input, src, places, dim=dim, check=True)
+        return scatter_add_(input, src, indices, dim=dim, check=True)
     if reduce != "multiply":
         raise RuntimeError("reduce argument must be either add or multiply.")
     if input._requires_grad_ or full is not None and full._requires_grad_:
         raise NotImplementedError("'scatter' with reduce='multiply' has no gradient: use scatter_reduce with "
                                   "reduce='prod'")
-    return scatter_multiply(input, src, places, dim=dim)
+    return scatter_multiply(input, src, indices, dim=dim)
 
 
 @register_op(inplace="own", out="same", overlap="assert_no_overlap")
@@ -119,10 +119,10 @@ def scatter_add(input, dim, index, src):
     check_tensor("scatter_add", src, "src", 4)
     if src._np_dtype != input._np_dtype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
-    dim, places = _check_index("scatter_add", input, dim, index, src)
+    dim, indices = _check_index("scatter_add", input, dim, index, src)
     if not index._numel:
         return clone_(input, fmt="contiguous")
-    return scatter_add_(input, src, places, dim=dim, check=True)
+    return scatter_add_(input, src, indices, dim=dim, check=True)
 
 
 # ------------------------------------------------------------------ scatter_reduce
@@ -135,7 +135,7 @@ def _scatter_reduce_grads(ctx, grad):
     how, index, dim = ctx.how, ctx.index, ctx.dim
     a, src, out = ctx.a, ctx.src, ctx.out
     pick = lambda x: gather_(x, index, dim=dim, check=False)               # noqa: E731
-    back = lambda x: within(x, src._sizes)                                 # noqa: E731
+    back = lambda x: pad_source_grad(x, src._sizes)                                 # noqa: E731
     if how == "sum":
         ga, gs = grad, back(pick(grad))
     elif how == "mean":
@@ -178,9 +178,9 @@ def _prod_grads(g, a, src, index, dim, include_self):
     # An element keeps its gradient if no other element is zero.
     keep_self = cast(eq_(zeros, zero_self), d)
     keep_src = cast(eq_(gather_(zeros, index, dim=dim, check=False), zero_src), d)
-    whole = mul_(g, conj(rest))
-    ga = mul_(div_(whole, conj(one_self)), keep_self) if include_self else g
-    return ga, mul_(div_(gather_(whole, index, dim=dim, check=False), conj(one_src)), keep_src)
+    product = mul_(g, conj(rest))
+    ga = mul_(div_(product, conj(one_self)), keep_self) if include_self else g
+    return ga, mul_(div_(gather_(product, index, dim=dim, check=False), conj(one_src)), keep_src)
 
 
 def slice_corner(x, shape):
@@ -203,13 +203,13 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     check_tensor("scatter_reduce", src, "src", 4)
     if src._np_dtype != input._np_dtype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
-    dim, places = _check_index("scatter_reduce", input, dim, index, src)
+    dim, indices = _check_index("scatter_reduce", input, dim, index, src)
     d = input._np_dtype
     if d.kind == "b" and reduce == "mean" or d.kind == "c" and reduce in ("amax", "amin"):
         raise not_implemented(f"scatter_reduce with reduce='{reduce}'", input)
     if not index._numel:
         return clone_(input, fmt="contiguous")
-    return scatter_reduce_(input, src, places, dim=dim, how=reduce, include_self=bool(include_self), check=True)
+    return scatter_reduce_(input, src, indices, dim=dim, how=reduce, include_self=bool(include_self), check=True)
 
 
 # ------------------------------------------------------------------ index_select, index_add, ...
@@ -219,12 +219,12 @@ def index_select(input, dim, index):
     check_tensor("index_select", index, "index", 3)
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
-    places = _places(index, "index_select", "Expected dtype int32 or int64 for index")
+    indices = _as_int64_index(index, "index_select", "Expected dtype int32 or int64 for index")
     ndim = input.ndim
     dim = wrap_dim("index_select", dim, ndim)
     if not ndim and index._numel != 1:
         raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index._numel} value(s)")
-    return select_rows(input, places, dim=dim, check=True)
+    return select_rows(input, indices, dim=dim, check=True)
 
 
 @register_op(inplace="own", out="same", overlap="assert_no_overlap")
@@ -237,7 +237,7 @@ def index_add(input, dim, index, source, *, alpha=1):
         raise IndexError(f"index_add_(): Index is supposed to be a vector, but got dim: {index.ndim} with type: "
                          f"{scalar_type_name(index._np_dtype)} and size: "
                          f"{list(index._sizes)}")
-    places = _places(index, "index_add_", "Expected dtype int32/int64 for index but got: {}")
+    indices = _as_int64_index(index, "index_add_", "Expected dtype int32/int64 for index but got: {}")
     if input._np_dtype is not source._np_dtype and input._np_dtype != source._np_dtype:
         raise RuntimeError(f"index_add_(): self ({scalar_type_name(input._np_dtype)}) and source ({scalar_type_name(source._np_dtype)}) must have the same "
                            "scalar type")
@@ -249,7 +249,7 @@ def index_add(input, dim, index, source, *, alpha=1):
         alpha = number_of("index_add", alpha, "alpha")
     if input._np_dtype.kind in "iu":
         alpha = int(alpha)
-    return add_rows(input, source, places, dim=dim, alpha=alpha)
+    return add_rows(input, source, indices, dim=dim, alpha=alpha)
 
 
 def _check_rows(count_text, shape_text, x, index, source, dim, kind):
@@ -316,13 +316,13 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
                            f"and {scalar_type_name(source._np_dtype)}")
     if d.kind == "c" and reduce in ("amax", "amin"):
         raise not_implemented("index_reduce", input)
-    places = _places(index, "index_reduce_")
+    indices = _as_int64_index(index, "index_reduce_")
     if (size[dim] if size else 1) != index._numel:
         raise RuntimeError("index_reduce_(): Number of indices should be equal to source.size(dim)")
-    places = index_rows(places, n=input._sizes[dim] if input.ndim else 1, size=size, dim=dim)
+    indices = index_rows(indices, n=input._sizes[dim] if input.ndim else 1, size=size, dim=dim)
     if not source._numel:
         return clone_(input, fmt="contiguous")
-    return scatter_reduce_(input, source, places, dim=dim, how=reduce, include_self=bool(include_self), check=False)
+    return scatter_reduce_(input, source, indices, dim=dim, how=reduce, include_self=bool(include_self), check=False)
 
 
 # ------------------------------------------------------------------ take and put
@@ -354,15 +354,15 @@ def put(input, index, source, accumulate=False):
                          "source.numel() = "
                          f"{source._numel}, index.numel() = {index._numel}")
     _flat_index("put_", index)
-    places = put_places(index, n=input._numel)
+    indices = put_indices(index, n=input._numel)
     flat, src = reshape_(input, (input._numel,)), reshape_(source, (source._numel,))
     if not index._numel:
         return clone_(input, fmt="contiguous")
     if accumulate:
-        r = scatter_add_(flat, src, places, dim=0, check=False)
+        r = scatter_add_(flat, src, indices, dim=0, check=False)
     else:
         alert("put_")
-        r = scatter_(flat, src, places, dim=0, check=False)
+        r = scatter_(flat, src, indices, dim=0, check=False)
     return unsafe_view(r, size=input._sizes)
 
 
@@ -389,10 +389,10 @@ def take_along_dim(input, indices, dim=None):
             size = rest[:dim] + (size[dim],) + rest[dim + 1:]
             x = expand_to(x, rest[:dim] + (x._sizes[dim],) + rest[dim + 1:])
     n = x._sizes[dim] if x.ndim else 1
-    places = along_places(indices, n=n, size=size)
-    if not places._numel:
-        return take_(x, places, check=False)
-    return gather_(x, places, dim=dim, check=not n)
+    indices = take_along_indices(indices, n=n, size=size)
+    if not indices._numel:
+        return take_(x, indices, check=False)
+    return gather_(x, indices, dim=dim, check=not n)
 
 
 # ------------------------------------------------------------------ nonzero elements

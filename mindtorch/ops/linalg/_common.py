@@ -30,22 +30,22 @@ def type_name(x):
     return scalar_type_name(x._np_dtype)
 
 
-def need_matrix(f, x, arg="A"):
+def check_matrix(f, x, arg="A"):
     """Raises RuntimeError unless there are at least two dimensions."""
     if x.ndim < 2:
         raise RuntimeError(f"{f}: The input tensor {arg} must have at least 2 dimensions.")
 
 
-def need_square(f, x, arg="A"):
+def check_square(f, x, arg="A"):
     """Raises RuntimeError unless the last two dimensions are equal."""
-    need_matrix(f, x, arg)
+    check_matrix(f, x, arg)
     m, n = x._sizes[-2:]
     if m != n:
         where = f"{f}: " if f else ""
         raise RuntimeError(f"{where}{arg} must be batches of square matrices, but they are {m} by {n} matrices")
 
 
-def need_floating(f, x, low=True):
+def check_floating_dtype(f, x, low=True):
     """Raises RuntimeError unless floating or complex; float16 and bfloat16 only if `low`."""
     d = x._np_dtype
     if d.kind not in "fcV":
@@ -54,7 +54,7 @@ def need_floating(f, x, low=True):
         raise RuntimeError(f"{f}: Low precision dtypes not supported. Got {scalar_type_name(d)}")
 
 
-def need_kernel(kernel, x):
+def check_kernel(kernel, x):
     """Raises NotImplementedError for dtypes that LAPACK does not support."""
     d = x._np_dtype
     if d.kind not in "fc" or d.itemsize == 2:
@@ -65,10 +65,10 @@ def square_floating(name, f, x, arg="A", low=False, kernel=None):
     """Runs the checks that most functions of one square matrix share."""
     check_tensor(name, x, arg)
     if x._np_dtype.kind not in "fc" or x._np_dtype.itemsize == 2:
-        need_floating(f, x, low or kernel is not None)
+        check_floating_dtype(f, x, low or kernel is not None)
         if kernel is not None:
-            need_kernel(kernel, x)
-    need_square(f, x, arg if arg == "A" else "A")
+            check_kernel(kernel, x)
+    check_square(f, x, arg if arg == "A" else "A")
 
 
 def broadcast_batches(b, a):
@@ -121,7 +121,7 @@ def row(x):
     return pick(x, key=(..., None, slice(None)))
 
 
-def like(x, other):
+def cast_like(x, other):
     """Casts a real tensor to the dtype of the other operand."""
     return cast(x, other._np_dtype)
 
@@ -130,7 +130,7 @@ def like(x, other):
 eye_like = primitive("eye_like", "a, *, m, n")
 
 
-def filled(x, size, value=0, np_dtype=None):
+def new_constant(x, size, value=0, np_dtype=None):
     """Returns a constant tensor of one value on x's device, in its dtype or `np_dtype`."""
     return new_full(x, size=size, value=value, np_dtype=x._np_dtype if np_dtype is None else np_dtype)
 
@@ -163,7 +163,7 @@ def total(*terms):
     return r
 
 
-def through(compose, inputs, g):
+def composite_grads(compose, inputs, g):
     """Differentiates a kernel through the same function composed of tensor ops. Returns None for
     inputs that need no gradient."""
     gs = composite_backward(compose, inputs, g)

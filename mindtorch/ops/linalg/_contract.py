@@ -107,7 +107,7 @@ def einsum(*args):
                          "subscripts list")
     if len(args) == 3 and args[0].__class__ is str and args[1].__class__ is Tensor is args[2].__class__:
         a, b = args[1:]
-        labels = _everyday(args[0], a._sizes, b._sizes)
+        labels = _single_contraction(args[0], a._sizes, b._sizes)
         if labels is not None and a._np_dtype is b._np_dtype and a._np_dtype.kind != "b":
             la, lb, lo = labels
             return contract_(a, b, la=la, lb=lb, lo=lo)
@@ -129,7 +129,7 @@ def einsum(*args):
 
 
 @functools.lru_cache(512)
-def _everyday(equation, sa, sb):
+def _single_contraction(equation, sa, sb):
     """Returns the labels of two operands and of the result if an equation is exactly one
     contraction, else None. (Cached: parsing takes 12 us.)"""
     lhs, arrow, lo = equation.replace(" ", "").partition("->")
@@ -146,7 +146,7 @@ def _everyday(equation, sa, sb):
 
 def _einsum(terms, out, operands):
     # Letters become labels >= 0. The dims of an ellipsis get negative labels, aligned at the right.
-    wide = 0
+    ellipsis_ndim = 0
     for i, (t, x) in enumerate(zip(terms, operands)):
         named = sum(s != "..." for s in t)
         extra = x.ndim - named
@@ -155,7 +155,7 @@ def _einsum(terms, out, operands):
                 raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) is more than the "
                                    "number of "
                                    f"dimensions ({x.ndim}) for operand {i}")
-            wide = max(wide, extra)
+            ellipsis_ndim = max(ellipsis_ndim, extra)
         elif extra:
             raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) does not match the "
                                "number of "
@@ -165,12 +165,12 @@ def _einsum(terms, out, operands):
         for t in terms:
             for s in t:
                 count[s] = count.get(s, 0) + 1
-        out = (["..."] if wide else []) + sorted(s for s in count if s != "..." and count[s] == 1)
+        out = (["..."] if ellipsis_ndim else []) + sorted(s for s in count if s != "..." and count[s] == 1)
     lo = []
     known = {s for t in terms for s in t}
     for s in out:
         if s == "...":
-            lo.extend(range(-wide, 0))
+            lo.extend(range(-ellipsis_ndim, 0))
             continue
         if s not in known:
             raise RuntimeError(f"einsum(): output subscript {s} does not appear in the equation for any input operand")
@@ -233,12 +233,12 @@ def _pair(x, y, lx, ly, lo):
             return contract(x, y, lx, ly, lo)
         dtype = y.dtype  # as in PyTorch
     order = list(dict.fromkeys((*lo, *lx, *ly)))
-    r = _spread(x, lx, order) * _spread(y, ly, order)
+    r = _align_labels(x, lx, order) * _align_labels(y, ly, order)
     drop = list(range(len(lo), len(order)))
     return r.sum(drop, dtype=dtype or r.dtype) if drop else r
 
 
-def _spread(x, labels, order):
+def _align_labels(x, labels, order):
     """Returns x with one dim for each label of `order`, of size 1 where x does not have the label.
     """
     x = x.permute([labels.index(k) for k in order if k in labels])

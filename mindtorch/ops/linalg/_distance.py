@@ -3,10 +3,10 @@
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
-from mindtorch.ops._operands import unwritten_derivative
+from mindtorch.ops._operands import derivative_not_implemented
 from mindtorch.ops.nn._fused import composite_backward, check_floating, check_tensor_arg, scalar_type_name
 
-_no_second = unwritten_derivative("_cdist_backward")
+_no_second = derivative_not_implemented("_cdist_backward")
 #: gradient of the distances with respect to a, or with `second` to b
 _cdist_grad = primitive("cdist_backward", "g, a, b, dist, *, p, second", _no_second, _no_second, _no_second, _no_second)
 
@@ -73,6 +73,6 @@ def pdist(input, p=2):
     return pdist_(input, p=float(p))
 
 
-_no_second_of_pairs = unwritten_derivative("_pdist_backward")
+_no_second_of_pairs = derivative_not_implemented("_pdist_backward")
 _pdist_grad = primitive("pdist_backward", "g, a, dist, *, p", _no_second_of_pairs, _no_second_of_pairs, _no_second_of_pairs)
 pdist_ = primitive("pdist", "a, *, p", lambda ctx, grad: _pdist_grad(grad, ctx.a, ctx.out, p=ctx.p))

@@ -7,8 +7,8 @@ from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import detached
 from mindtorch.ops._checks import check_tensor
-from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, eye_like, filled, hm, mh, mm, need_floating, need_kernel,
-                                          need_matrix, need_square, partial, square_floating, through, total, type_name)
+from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, eye_like, new_constant, hm, mh, mm, check_floating_dtype, check_kernel,
+                                          check_matrix, check_square, partial, square_floating, composite_grads, total, type_name)
 from mindtorch.ops._operands import no_derivative, scalar
 from mindtorch.ops.indexing._basic_index import narrow
 from mindtorch.ops.basic import add_, broadcast, conj, mul_, neg_, sub_
@@ -70,10 +70,10 @@ def torch_cholesky(input, upper=False):
     """Returns L with A = L L^H (upper: U with A = U^H U); raises LinAlgError unless A is
     positive-definite."""
     check_tensor("cholesky", input)
-    need_kernel("cholesky_cpu", input)
+    check_kernel("cholesky_cpu", input)
     if input.ndim > 1 and not input._numel:
         return input.clone()
-    need_square("cholesky", input)
+    check_square("cholesky", input)
     return legacy_cholesky_(input, upper=bool(upper), name="cholesky")
 
 
@@ -104,7 +104,7 @@ def cholesky_solve(input, input2, upper=False):
         if x.ndim < 2:
             raise RuntimeError(f"{n} should have at least 2 dimensions, but has {x.ndim} dimensions instead")
     check_linear_inputs(input, input2, "cholesky_solve")
-    need_kernel("cholesky_solve_cpu", input2)
+    check_kernel("cholesky_solve_cpu", input2)
     return cholesky_solve_(input, input2, upper=bool(upper))
 
 
@@ -122,8 +122,8 @@ def cholesky_inverse(input, upper=False):
     """Inverse of A, given by its Cholesky factor (*, n, n). Raises LinAlgError if the factor has a
     zero on its diagonal."""
     check_tensor("cholesky_inverse", input)
-    need_square("cholesky_inverse", input)
-    need_kernel("cholesky_inverse_out_cpu", input)
+    check_square("cholesky_inverse", input)
+    check_kernel("cholesky_inverse_out_cpu", input)
     return cholesky_inverse_(input, upper=bool(upper))
 
 
@@ -162,12 +162,12 @@ qr_ = partial(primitive("linalg_qr", "a, *, mode", lambda ctx, grad: _qr_grad(gr
 
 
 def qr_of(name, A, mode):
-    need_floating("linalg.qr", A)
-    need_matrix("linalg.qr", A)
+    check_floating_dtype("linalg.qr", A)
+    check_matrix("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or "
                            "'complete'")
-    need_kernel("geqrf_cpu", A)
+    check_kernel("geqrf_cpu", A)
     return TYPES[name](*qr_(A, mode=mode))
 
 
@@ -201,14 +201,14 @@ def geqrf(input):
     check_tensor("geqrf", input)
     if input.ndim < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
-    need_kernel("geqrf_cpu", input)
+    check_kernel("geqrf_cpu", input)
     if mode.on and input._requires_grad_ and input._np_dtype.kind == "c":
         raise RuntimeError("geqrf does not support automatic differentiation for outputs with complex dtype.")
     return TYPES["geqrf"](*geqrf_(input))
 
 
 # ------------------------------------------------------------------ Householder reflectors
-def _reflected(a, tau, c, adjoint):
+def _apply_reflectors(a, tau, c, adjoint):
     """Applies Householder reflectors to `c` with tensor ops. The gradients of the kernels are
     computed through it."""
     k = tau._sizes[-1]
@@ -225,11 +225,11 @@ def _reflected(a, tau, c, adjoint):
 
 def _householder_composed(a, tau):
     m, n = a._sizes[-2:]
-    return _reflected(a, tau, broadcast(eye_like(a, m=m, n=n), shape=a._sizes), False)
+    return _apply_reflectors(a, tau, broadcast(eye_like(a, m=m, n=n), shape=a._sizes), False)
 
 
 householder_ = primitive("linalg_householder_product", "a, tau",
-                         lambda ctx, grad: through(_householder_composed, (ctx.a, ctx.tau), grad) if ctx.tau._numel else (None, None))
+                         lambda ctx, grad: composite_grads(_householder_composed, (ctx.a, ctx.tau), grad) if ctx.tau._numel else (None, None))
 
 
 def _householder_checked(name, input, tau, second):
@@ -246,7 +246,7 @@ def _householder_checked(name, input, tau, second):
     _check_tau(f, a, t)
     if tau._np_dtype != input._np_dtype:
         raise RuntimeError(f"{f}: tau dtype {type_name(tau)} does not match input dtype {type_name(input)}")
-    need_kernel("orgqr_cpu", input)
+    check_kernel("orgqr_cpu", input)
     return householder_(input, tau)
 
 
@@ -275,9 +275,9 @@ def orgqr(input, input2):
 def _ormqr_grads(a, tau, x, g, left, transpose):
     def composed(a, tau, x):
         if left:
-            return _reflected(a, tau, x, transpose)
-        return ct(_reflected(a, tau, ct(x), not transpose))
-    return through(composed, (a, tau, x), g)
+            return _apply_reflectors(a, tau, x, transpose)
+        return ct(_apply_reflectors(a, tau, ct(x), not transpose))
+    return composite_grads(composed, (a, tau, x), g)
 
 
 ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda ctx, grad: _ormqr_grads(ctx.a, ctx.tau, ctx.c, grad, ctx.left, ctx.transpose))
@@ -316,7 +316,7 @@ def ormqr(input, input2, input3, left=True, transpose=False):
     if other._np_dtype != input._np_dtype:
         raise RuntimeError(f"{f}: Expected input and other to have the same dtype, but input has "
                            f"dtype{type_name(input)} and other has dtype {type_name(other)}")
-    need_kernel("ormqr_cpu", input)
+    check_kernel("ormqr_cpu", input)
     return ormqr_(input, tau, other, left=bool(left), transpose=bool(transpose))
 
 
@@ -380,7 +380,7 @@ def check_lu(f, name, A, pivot):
         raise RuntimeError(f"{f}: Expected tensor with 2 or more dimensions. Got size: {list(A._sizes)} instead")
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    need_kernel("lu_cpu", A)
+    check_kernel("lu_cpu", A)
 
 
 def zero_pivot(name, shape, info):
@@ -449,11 +449,11 @@ def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
 
 def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     f = "linalg.lu_solve"
-    need_floating("torch." + f, LU)
+    check_floating_dtype("torch." + f, LU)
     if pivots._np_dtype != I32:
         raise RuntimeError(f"{f}: pivots should be a Tensor of scalar type torch.int32")
-    need_square("torch." + f, LU)
-    need_matrix(f, B, "B")
+    check_square("torch." + f, LU)
+    check_matrix(f, B, "B")
     n, b = LU._sizes[-1], B._sizes
     if (b[-2] if left else b[-1]) != n:
         raise RuntimeError(f"{f}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
@@ -466,7 +466,7 @@ def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     if LU._np_dtype != B._np_dtype:
         raise RuntimeError(f"{f}: Expected LU and B to have the same dtype, but found LU of type {type_name(LU)} and B "
                            f"of type {type_name(B)} instead")
-    need_kernel("lu_solve_cpu", LU)
+    check_kernel("lu_solve_cpu", LU)
     broadcast_batches(b[:-2], LU._sizes[:-2])
     if left:
         return lu_solve_(LU, pivots, B, adjoint=bool(adjoint))
@@ -500,7 +500,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
         raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 "
                            "dtype.\nNote: this function is intended to be used with the output produced by "
                            "torch.linalg.lu_factor")
-    perm = lower = upper = filled(LU_data, (0,))
+    perm = lower = upper = new_constant(LU_data, (0,))
     if unpack_pivots:
         perm = _unpack_pivots(LU_pivots, m=LU_data._sizes[-2], np_dtype=LU_data._np_dtype)
     if unpack_data:
@@ -559,7 +559,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
         raise IndexError(f"Dimension out of range (expected to be in range of [{-max(B.ndim, 1)}, "
                          f"{max(B.ndim, 1) - 1}], but got -2)")
     need_pair_dtype(B, LD)
-    need_square(f, LD)
+    check_square(f, LD)
     n, b = LD._sizes[-1], B._sizes
     if n != b[-2]:
         raise RuntimeError(f"Incompatible matrix sizes for {f}: each A matrix is {n} by {n} but each b matrix is "
@@ -569,7 +569,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
                            f"{list(pivots._sizes)} instead")
     if pivots._np_dtype.kind not in "iu":
         raise RuntimeError(f"{f}: Expected pivots to be integers. Got {type_name(pivots)}")
-    need_kernel("ldl_solve_kernel_cpu", LD)
+    check_kernel("ldl_solve_kernel_cpu", LD)
     broadcast_batches(b[:-2], LD._sizes[:-2])
     return ldl_solve_(LD, pivots, B, hermitian=bool(hermitian))
 

@@ -5,7 +5,7 @@ from mindtorch.core.return_types import TYPES
 from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.ops._checks import check_tensor
-from mindtorch.ops.linalg._common import ct, hm, mh, mm, need_floating, need_kernel, partial, total
+from mindtorch.ops.linalg._common import ct, hm, mh, mm, check_floating_dtype, check_kernel, partial, total
 from mindtorch.ops.linalg._factor import check_lu, cholesky, lu_factor_, lu_solve_checked, qr_
 from mindtorch.ops.linalg._spectral import eigh, svd_
 from mindtorch.ops.basic import conj, neg_, sub_
@@ -62,7 +62,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
             raise RuntimeError(f"torch.triangular_solve: Expected {n} to have at least 2 dimensions, but it has "
                                f"{x.ndim} dimensions instead")
     check_linear_inputs(input, A, "triangular_solve")
-    need_kernel("triangular_solve_cpu", A)
+    check_kernel("triangular_solve_cpu", A)
     return TYPES["triangular_solve"](*triangular_solve_(input, A, upper=bool(upper), transpose=bool(transpose),
                                                         unit=bool(unitriangular)))
 
@@ -100,8 +100,8 @@ def svd_lowrank(A, q=6, niter=2, M=None):
     if A.ndim < 2:
         raise ValueError(f"not enough values to unpack (expected 2, got {A.ndim})")
     if A._np_dtype.kind not in "fc" or A._np_dtype.itemsize == 2:
-        need_floating("svd_lowrank", A)
-        need_kernel("geqrf_cpu", A)
+        check_floating_dtype("svd_lowrank", A)
+        check_kernel("geqrf_cpu", A)
     return _low_rank(A, q, 2 if niter is None else niter, M)
 
 
@@ -119,8 +119,8 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     if not niter >= 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
     if A._np_dtype.kind not in "fc" or A._np_dtype.itemsize == 2:
-        need_floating("pca_lowrank", A)
-        need_kernel("geqrf_cpu", A)
+        check_floating_dtype("pca_lowrank", A)
+        check_kernel("geqrf_cpu", A)
     return _low_rank(sub_(A, A.mean(-2, keepdim=True)) if center else A, q, niter, None)
 
 
@@ -140,7 +140,7 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     if A.ndim < 2 or A._sizes[-1] != A._sizes[-2]:
         raise AssertionError(f"A must be square, got shape {A.shape!r}")
     A = promote_int_to_float(A)
-    need_kernel("linalg_eigh_cpu", A)
+    check_kernel("linalg_eigh_cpu", A)
     m = A._sizes[-1]
     k = (1 if X is None else X._sizes[-1]) if k is None else k
     if m < 3 * k:

@@ -9,7 +9,7 @@ from mindtorch.core.sync import of_all
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import check_tensor, wrap_dim, wrap_dims
 from mindtorch.ops.nn._fused import full_like
-from mindtorch.ops.linalg._common import need_floating, need_kernel, need_matrix, need_square
+from mindtorch.ops.linalg._common import check_floating_dtype, check_kernel, check_matrix, check_square
 from mindtorch.ops.linalg._spectral import singular_values
 from mindtorch.ops._operands import scalar
 from mindtorch.ops.basic import cast, mul_, ne_
@@ -52,7 +52,7 @@ def _vector_norm(name, x, ord, dim, keepdim, dtype):
     check_tensor(name, x, "input" if name != "linalg_vector_norm" else "input")
     f = "linalg.vector_norm"
     p = 2.0 if ord.__class__ is int and ord == 2 else _order(name, ord)
-    need_floating(f, x)
+    check_floating_dtype(f, x)
     x = _in_dtype(f, x, dtype)
     axes = wrap_dims(name, dim, x.ndim)
     if x._numel == 0 and (p < 0 or p == math.inf):
@@ -99,8 +99,8 @@ def _largest(x, low, dim, keepdim):
 
 def matrix_norm_of(x, ord, dim, keepdim, dtype):
     f = "linalg.matrix_norm"
-    need_floating(f, x)
-    need_matrix(f, x)
+    check_floating_dtype(f, x)
+    check_matrix(f, x)
     if isinstance(dim, int) or len(dim) != 2:
         got = str(dim) if isinstance(dim, int) else ", ".join(map(str, dim))
         raise RuntimeError(f"{f}: dim must be a 2-tuple. Got {got}")
@@ -113,8 +113,8 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
     if p == "fro":
         return _vector_norm("linalg_vector_norm", x, 2, (rows, cols), keepdim, None)
     if p in ("nuc", 2.0, -2.0):
-        need_floating(f, x, low=False)
-        need_kernel("linalg_svd_cpu", x)
+        check_floating_dtype(f, x, low=False)
+        check_kernel("linalg_svd_cpu", x)
         moved = x if (rows, cols) == (n - 2, n - 1) else x.movedim((rows, cols), (-2, -1))
         s = singular_values(moved)
         last = s.ndim - 1
@@ -199,7 +199,7 @@ def cond(input, p=None):
     if input.ndim < 2:
         raise RuntimeError(f"{f}: The input tensor must have at least 2 dimensions.")
     if isinstance(p, str):
-        need_square(f"{f}(ord={p})", input)
+        check_square(f"{f}(ord={p})", input)
         if p not in ("fro", "nuc"):
             raise RuntimeError(f"{f} got an invalid norm type: {p}")
     else:
@@ -207,10 +207,10 @@ def cond(input, p=None):
         if abs(p) not in (1.0, 2.0, math.inf):
             raise RuntimeError(f"{f} got an invalid norm type: {p:g}")
         if abs(p) != 2.0:
-            need_square(f"{f}(ord={p:g})", input)
+            check_square(f"{f}(ord={p:g})", input)
     if p in (2.0, -2.0, "nuc"):
-        need_floating("linalg.svd", input)
-        need_kernel("linalg_svd_cpu", input)
+        check_floating_dtype("linalg.svd", input)
+        check_kernel("linalg_svd_cpu", input)
         if not input._numel:
             return _no_condition(input)
         s = singular_values(input)
@@ -221,7 +221,7 @@ def cond(input, p=None):
             return mul_(*sums)
         top, low = s[..., 0], s[..., s._sizes[-1] - 1]
         return div_(top, low) if p > 0 else div_(low, top)
-    need_floating("linalg.inv", input, low=False)
+    check_floating_dtype("linalg.inv", input, low=False)
     if not input._numel:
         return _no_condition(input)
     inverse, _ = inv_ex_(input)

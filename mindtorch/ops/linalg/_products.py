@@ -7,7 +7,7 @@ from mindtorch.core.primitives import primitive
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.nn._fused import c_type_name
-from mindtorch.ops.linalg._common import ct, filled, need_floating, need_square, type_name
+from mindtorch.ops.linalg._common import ct, new_constant, check_floating_dtype, check_square, type_name
 from mindtorch.ops.basic import clone, conj, mul_, zeros_like
 from mindtorch.ops.indexing._basic_index import tensor_list
 from mindtorch.ops.shapes._sizes import int_of
@@ -25,7 +25,7 @@ _power_zero = primitive("linalg_matrix_power", "a", lambda ctx, grad: zeros_like
 def _power(name, input, n):
     check_tensor(name, input)
     n = int_of(name, n, "n")
-    need_square("linalg.matrix_power", input)
+    check_square("linalg.matrix_power", input)
     if n == 0:
         return _power_zero(input)
     if n < 0:
@@ -58,7 +58,7 @@ def torch_matrix_power(input, n):
 def _exp_derivative(a, g):
     """Derivative of exp at A in direction G: the upper right block of exp([[A, G], [0, A]])."""
     n = a._sizes[-1]
-    zero = filled(a, a._sizes)
+    zero = new_constant(a, a._sizes)
     block = cat([cat([a, g], -1), cat([zero, a], -1)], -2)
     return exp_(block)[..., :n, n:]
 
@@ -68,8 +68,8 @@ exp_ = primitive("linalg_matrix_exp", "a", lambda ctx, grad: _exp_derivative(ct(
 
 def _matrix_exp(name, input):
     check_tensor(name, input)
-    need_floating("linalg.matrix_exp", input)
-    need_square("linalg.matrix_exp", input)
+    check_floating_dtype("linalg.matrix_exp", input)
+    check_square("linalg.matrix_exp", input)
     return exp_(input)
 
 
@@ -134,7 +134,7 @@ def vecdot(x, y, *, dim=-1):
     check_tensor("linalg_vecdot", x, "x")
     check_tensor("linalg_vecdot", y, "y", 2)
     f = "linalg.vecdot"
-    need_floating(f, x)
+    check_floating_dtype(f, x)
     if x._np_dtype != y._np_dtype:
         raise RuntimeError(f"{f}: Expected x and y to have the same dtype, but found x of type {type_name(x)} and y of "
                            f"type {type_name(y)} instead")
@@ -161,7 +161,7 @@ def vander(x, *, N=None):
     if not x.ndim:
         x = x.unsqueeze(0)
     powers = cumprod(x.unsqueeze(-1).expand(x.shape + (n - 1,)), -1)
-    return cat([filled(powers, x._sizes + (1,), 1), powers], -1)
+    return cat([new_constant(powers, x._sizes + (1,), 1), powers], -1)
 
 
 @register_op(ns="linalg")

@@ -7,8 +7,9 @@ from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor, ScalarOperand, detached, is_tensor
 from mindtorch.core.sync import of_all, to_host
 from mindtorch.ops._checks import check_tensor
-from mindtorch.ops.linalg._common import (broadcast_batches, column, ct, eye_like, filled, hm, like, mh, mm, need_floating, need_kernel, need_matrix,
-                                          need_square, partial, total, type_name)
+from mindtorch.ops.linalg._common import (broadcast_batches, column, ct, eye_like, new_constant, hm, cast_like, mh, mm, check_floating_dtype, check_kernel,
+                                          check_matrix,
+                                          check_square, partial, total, type_name)
 from mindtorch.ops._operands import scalar
 from mindtorch.ops.indexing._basic_index import narrow, pick
 from mindtorch.ops.basic import add_, cast, clone, conj, mul_, neg_, sub_
@@ -67,15 +68,15 @@ def _svd_grad(g, u, s, vh):
     if vh._sizes[-2] > k:
         vh, gvh = narrow(vh, d - 2, 0, k), None if gvh is None else narrow(gvh, d - 2, 0, k)
     if gu is None and gvh is None:
-        return None if gs is None else mm(mul_(u, like(gs, u)[..., None, :]), vh)
+        return None if gs is None else mm(mul_(u, cast_like(gs, u)[..., None, :]), vh)
     complex_ = u._np_dtype.kind == "c"
-    sc = like(s, u)
+    sc = cast_like(s, u)
     columns, rows = sc[..., None, :], sc[..., :, None]
     ku = None if gu is None else _skew(hm(u, gu))
     kv = None if gvh is None else _skew(mh(vh, gvh))
     if complex_:
         _check_gauge("svd_backward", "singular vectors", ku, gu, kv, gvh, divisor=2)
-    gaps = like(_gaps(mul_(s, s)), u)
+    gaps = cast_like(_gaps(mul_(s, s)), u)
     inner = total(None if ku is None else mul_(div_(ku, gaps), columns),
                   None if kv is None else mul_(div_(kv, gaps), rows))
     if complex_:
@@ -87,7 +88,7 @@ def _svd_grad(g, u, s, vh):
         wrong = total(None if ku is None else mul_(_diagonal(ku), sc), None if kv is None else mul_(_diagonal(kv), sc))
         inner = add_(inner, _on_diagonal(sub_(mul_(div_(phase, sc), scalar(0.5, sc)), wrong)))
     if gs is not None:
-        inner = add_(inner, _on_diagonal(like(gs, u)))
+        inner = add_(inner, _on_diagonal(cast_like(gs, u)))
     ga = mm(mm(u, inner), vh)
     if gu is not None and m > k:
         outside = div_(gu, columns)
@@ -110,12 +111,12 @@ def singular_values(x):
 
 def _check_svd(name, A, arg, driver=None):
     check_tensor(name, A, arg)
-    need_floating("linalg.svd", A)
-    need_matrix("linalg.svd", A)
+    check_floating_dtype("linalg.svd", A)
+    check_matrix("linalg.svd", A)
     if driver is not None:
         raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with "
                            "cuSOLVER backend.")
-    need_kernel("linalg_svd_cpu", A)
+    check_kernel("linalg_svd_cpu", A)
 
 
 @register_op(ns="linalg", out="same", autocast="float32")
@@ -142,7 +143,7 @@ def torch_svd(input, some=True, compute_uv=True):
     _check_svd("svd", input, "input")
     if not compute_uv:
         *batch, m, n = input._sizes
-        return TYPES["svd"](filled(input, (*batch, m, m)), singular_values(input), filled(input, (*batch, n, n)))
+        return TYPES["svd"](new_constant(input, (*batch, m, m)), singular_values(input), new_constant(input, (*batch, n, n)))
     u, s, vh = svd_(input, full=not some)
     return TYPES["svd"](u, s, ct(vh))
 
@@ -152,16 +153,16 @@ def _eigh_grad(g, values, v):
     """Returns V [diag(gL) + skew(V^H gV) / (2 E)] V^H with E_ij = l_j - l_i."""
     gl, gv = g
     if gv is None:
-        return None if gl is None else mh(mul_(v, like(gl, v)[..., None, :]), v)
+        return None if gl is None else mh(mul_(v, cast_like(gl, v)[..., None, :]), v)
     k = hm(v, gv)
     if k._np_dtype.kind == "c" and k._numel:
         _check_gauge("linalg_eigh_backward", "eigenvectors", k, gv)
     k = _skew(k)
-    k = div_(mul_(k, scalar(0.5, k)), like(_gaps(values), v))
+    k = div_(mul_(k, scalar(0.5, k)), cast_like(_gaps(values), v))
     if v._np_dtype.kind == "c":
         k = sub_(k, _on_diagonal(_diagonal(k)))
     if gl is not None:
-        k = add_(k, _on_diagonal(like(gl, v)))
+        k = add_(k, _on_diagonal(cast_like(gl, v)))
     return mm(v, mh(k, v))
 
 
@@ -171,12 +172,12 @@ _eigvalsh_only = primitive("linalg_eigvalsh", "a, *, lower")
 
 def _check_eigh(name, input, UPLO):
     check_tensor(name, input)
-    need_square("linalg.eigh", input)
+    check_square("linalg.eigh", input)
     if not isinstance(UPLO, str):
         raise TypeError(f"{name}(): argument 'UPLO' (position 2) must be str, not {type(UPLO).__name__}")
     if UPLO.upper() not in ("L", "U"):
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    need_kernel("linalg_eigh_cpu", input)
+    check_kernel("linalg_eigh_cpu", input)
     return UPLO.upper() == "L"
 
 
@@ -209,7 +210,7 @@ def _eig_grad(g, values, v):
         d = _diagonal(inner)
         if inner._numel:
             _check_gauge("linalg_eig_backward", "eigenvectors", inner, gv)
-        inner = sub_(inner, mul_(hm(v, v), like(real_part(d), v)[..., None, :]))
+        inner = sub_(inner, mul_(hm(v, v), cast_like(real_part(d), v)[..., None, :]))
         inner = div_(inner, conj(_gaps(values)))
         inner = sub_(inner, _on_diagonal(_diagonal(inner)))
         if gl is not None:
@@ -223,10 +224,10 @@ _eigvals_only = primitive("linalg_eigvals", "a")
 
 def _check_eig(name, f, input):
     check_tensor(name, input)
-    need_square(f, input)
+    check_square(f, input)
     if input._np_dtype.kind not in "fcV":
         raise RuntimeError(f"Unknown Complex ScalarType for {type_name(input)}")
-    need_kernel("linalg_eig_out_cpu", input)
+    check_kernel("linalg_eig_out_cpu", input)
 
 
 @register_op(ns="linalg", out=True, autocast="float32")
@@ -281,7 +282,7 @@ def _pinv_checked(name, f, input, atol, rtol, hermitian):
         raise RuntimeError(f"linalg.pinv({type_name(input)}{{{list(input._sizes)}}}): expected a tensor with 2 or more "
                            "dimensions of float, double, cfloat or cdouble types")
     if hermitian:
-        need_square("linalg.eigh", input)
+        check_square("linalg.eigh", input)
     return pinv_(input, *_tolerances(f, atol, rtol), hermitian=bool(hermitian))
 
 
@@ -312,7 +313,7 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     if input._np_dtype.kind not in "fc" or input._np_dtype.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")
     if hermitian:
-        need_square("linalg.eigh", input)
+        check_square("linalg.eigh", input)
     limits = _tolerances(f, tol if tol is not None else atol, 0.0 if tol is not None else rtol)
     return _rank_of(input, *limits, hermitian=bool(hermitian))
 
@@ -331,7 +332,7 @@ def _lstsq_grads(g, a, b, x, needs):
             gb = hm(p, gx)
     if gr is not None:
         r = sub_(mm(a, x), b)
-        r = mul_(mul_(r, scalar(2, r)), like(gr, r)[..., None, :])
+        r = mul_(mul_(r, scalar(2, r)), cast_like(gr, r)[..., None, :])
         ga, gb = total(ga, mh(r, x)), total(gb, neg_(r))
     return ga if needs[0] else None, gb if needs[1] else None
 
@@ -377,7 +378,7 @@ def lstsq(input, b, rcond=None, *, driver=None):
     batch = broadcast_batches(x[:-2], y[:-2] if len(x) == len(y) else y[:-1])
     other = column(b) if exact else b if len(x) == len(y) else expand_(b, size=(*batch, *y[-2:]))
     solution, residuals, rank, found = lstsq_(input, other, rcond=None if rcond is None else float(rcond), driver=driver)
-    none = filled(found, (0,))
+    none = new_constant(found, (0,))
     m, n = x[-2:]
     # Whether there are residuals depends on the ranks, so reading them synchronizes.
     if not (m > n and (driver == "gels" or driver != "gelsy" and (to_host(rank) == n).all())):
@@ -390,5 +391,5 @@ def lstsq(input, b, rcond=None, *, driver=None):
         one = tuple(slice(0, 1) if k == 1 else slice(None) for k in x[:-2])
         one = (0,) * (rank.ndim - len(one)) + one
         rank, found = clone(pick(rank, key=(*one, ...))), clone(pick(found, key=(*one, ...)))
-    return TYPES["linalg_lstsq"](solution, residuals, filled(found, (0,), np_dtype=I64) if driver == "gels" else rank,
-                                 found if driver in ("gelsd", "gelss") else filled(found, (0,)))
+    return TYPES["linalg_lstsq"](solution, residuals, new_constant(found, (0,), np_dtype=I64) if driver == "gels" else rank,
+                                 found if driver in ("gelsd", "gelss") else new_constant(found, (0,)))

@@ -36,8 +36,8 @@ rows_ = primitive("matmul_rows", "x, w", lambda ctx, grad: linear_(grad, conj(ct
                   node="MmBackward0")
 fold_ = primitive("fold", "a, b", lambda ctx, grad: linear_(conj(ctx.b), grad),
                   lambda ctx, grad: rows_(conj(ctx.a), grad), node="MmBackward0")
-column_sum_ = primitive("column_sum", "a", lambda ctx, grad: _spread_rows(grad, shape=ctx.shapes[0]), node="SumBackward1")
-_spread_rows = primitive("spread_rows", "g, *, shape", lambda ctx, grad: column_sum_(grad),
+column_sum_ = primitive("column_sum", "a", lambda ctx, grad: _expand_rows(grad, shape=ctx.shapes[0]), node="SumBackward1")
+_expand_rows = primitive("expand_rows", "g, *, shape", lambda ctx, grad: column_sum_(grad),
                          raw=True, node="ExpandBackward0")
 
 dot_ = primitive("dot", "a, b", lambda ctx, grad: mul_(grad, conj(ctx.b)), lambda ctx, grad: mul_(grad, conj(ctx.a)))
@@ -55,12 +55,12 @@ def _product_dtypes(a, b):
     """Raises for operands of different dtypes and for bool. (Called if the dtypes are not the same
     object, which is faster to check.)"""
     if a._np_dtype != b._np_dtype:
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(a)} != {_c(b)}")
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c_type(a)} != {_c_type(b)}")
     if a._np_dtype.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("addmm_impl_cpu_") + f" on device {a.device}")
 
 
-def _c(x):
+def _c_type(x):
     return {"int64": "long int"}.get(x._np_dtype.name) or c_type_name(x)
 
 
@@ -252,12 +252,12 @@ def outer(input, vec2):
     return outer_(a, b)
 
 
-def _of_matrices(input, other, **out):
+def _inner_autocast(input, other, **out):
     """Returns inner's autocast category."""
     return "lower" if is_tensor(input) and is_tensor(other) and input.ndim and other.ndim and input.ndim + other.ndim > 2 else None
 
 
-@register_op(out="same", autocast=_of_matrices)
+@register_op(out="same", autocast=_inner_autocast)
 def inner(input, other):
     """Sums of products over the last dim of both operands."""
     check_tensor_arg("inner", "input", input)
@@ -270,7 +270,7 @@ def inner(input, other):
         raise RuntimeError("inner() the last dimension must match on both input tensors but got shapes "
                            f"{list(a)} and {list(b)}")
     if d != other._np_dtype:
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(input)} != {_c(other)}")
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c_type(input)} != {_c_type(other)}")
     vectors = len(a) == len(b) == 1
     if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("dot" if vectors else "addmm_impl_cpu_") + f" on device {input.device}")
@@ -284,10 +284,10 @@ def inner(input, other):
 # ------------------------------------------------------------------ with addition
 def _scaled(x, k):
     """Returns k * x for a scalar k in x's dtype."""
-    return x if k == 1 else times(x, _number(x, k))
+    return x if k == 1 else times(x, _scalar_of_dtype(x, k))
 
 
-def _number(x, k):
+def _scalar_of_dtype(x, k):
     d = x._np_dtype
     if d.kind in "iu":
         return int(k)
@@ -296,7 +296,7 @@ def _number(x, k):
     return k
 
 
-def _plus(input, beta, r, alpha):
+def _scaled_sum(input, beta, r, alpha):
     """beta * input + alpha * r."""
     if not input.ndim and r._np_dtype != input._np_dtype:
         input = cast(input, r._np_dtype)
@@ -354,7 +354,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     if a[1] != b[0]:
         raise _no_product(a, b)
     _check_expand(input._sizes, (a[0], b[1]))
-    return addmm_(input, mat1, mat2, beta=_number(input, beta), alpha=_number(input, alpha))
+    return addmm_(input, mat1, mat2, beta=_scalar_of_dtype(input, beta), alpha=_scalar_of_dtype(input, alpha))
 
 
 @register_op(inplace=True, out="same", autocast="lower", overlap="unchecked")
@@ -363,7 +363,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """
     _check_batches("baddbmm", input, batch1, batch2)
     _check_expand(input._sizes, batch1._sizes[:2] + batch2._sizes[2:])
-    return addmm_(input, batch1, batch2, beta=_number(input, beta), alpha=_number(input, alpha))
+    return addmm_(input, batch1, batch2, beta=_scalar_of_dtype(input, beta), alpha=_scalar_of_dtype(input, alpha))
 
 
 def _check_batches(name, input, batch1, batch2):
@@ -392,7 +392,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     _check_batches("addbmm", input, batch1, batch2)
     _check_expand(input._sizes, (batch1._sizes[1], batch2._sizes[2]))
     r = contract(batch1, batch2, (0, 1, 2), (0, 2, 3), (1, 3))
-    return _plus(input, _number(input, beta), r, _number(r, alpha))
+    return _scaled_sum(input, _scalar_of_dtype(input, beta), r, _scalar_of_dtype(r, alpha))
 
 
 def _addbmm_(self, batch1, batch2, *, beta=1, alpha=1):
@@ -423,7 +423,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
         raise RuntimeError(f"expected scalar type {scalar_type_name(d)} but found {scalar_type_name((vec if vec._np_dtype != d else input)._np_dtype)}")
     if d.kind == "b":
         raise NotImplementedError(_NO_BOOL.format("addmv_impl_cpu") + f" on device {mat.device}")
-    return _plus(input, _number(input, beta), mv_(mat, vec), _number(input, alpha))
+    return _scaled_sum(input, _scalar_of_dtype(input, beta), mv_(mat, vec), _scalar_of_dtype(input, alpha))
 
 
 @register_op(inplace=True, out=True, overlap="unchecked")
@@ -440,7 +440,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
         if isinstance(k, float) and d.kind in "iub":
             raise RuntimeError(f"For integral input tensors, argument {n} must not be a floating point number.")
     r = outer_(to(vec1, d), to(vec2, d))
-    r = _plus(to(input, d), _number_for(d, beta), r, _number_for(d, alpha))
+    r = _scaled_sum(to(input, d), _number_for(d, beta), r, _number_for(d, alpha))
     return r
 
 
@@ -626,10 +626,10 @@ def _grouped_mm(input, mat2, offs=None, bias=None, out_dtype=None):
         if a[0] != b[0]:
             raise RuntimeError("batched dimension has to match")
         return bmm_(input, mat2, ta=False, tb=False)
-    return _of_groups(input, mat2, offs)
+    return _grouped_matmul(input, mat2, offs)
 
 
-def _of_groups(x, y, offs):
+def _grouped_matmul(x, y, offs):
     """Implements `_grouped_mm` for checked operands, at least one of which stores its groups one
     after the other."""
     check_tensor_arg("_grouped_mm", "offs", offs, 3)

@@ -13,8 +13,8 @@ from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops._operands import scalar
-from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, hm, like, mh, mm, need_floating, need_kernel, need_matrix,
-                                          need_square, partial, row, square_floating, type_name)
+from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, hm, cast_like, mh, mm, check_floating_dtype, check_kernel, check_matrix,
+                                          check_square, partial, row, square_floating, type_name)
 from mindtorch.ops.elementwise._logic import where
 from mindtorch.ops.basic import add_, conj, eq_, mul_, neg_, sub_
 from mindtorch.ops.shapes.shape import tril_, triu_
@@ -82,15 +82,15 @@ def _check_system(name, A, B, left):
     check_tensor(name, B, "B", 2)
     a, b = A._sizes, B._sizes
     f = "linalg.solve"
-    need_floating(f, A)
-    need_square(f, A)
+    check_floating_dtype(f, A)
+    check_square(f, A)
     if A._np_dtype != B._np_dtype:
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(A)} and B of "
                            f"type {type_name(B)} instead")
-    need_kernel("lu_cpu", A)
+    check_kernel("lu_cpu", A)
     vector = len(b) == 1 or a[:-1] == b
     if not vector:
-        need_matrix(f, B, "B")
+        check_matrix(f, B, "B")
     _check_sizes(f, a, b + (1,) if vector else b, left)
     broadcast_batches(b[:-1] if vector else b[:-2], a[:-2])
     return vector
@@ -151,11 +151,11 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     check_tensor("linalg_solve_triangular", input)
     check_tensor("linalg_solve_triangular", B, "B", 2)
     f = "linalg.solve_triangular"
-    need_square(f, input)
-    need_matrix(f, B, "B")
+    check_square(f, input)
+    check_matrix(f, B, "B")
     _check_sizes(f, input._sizes, B._sizes, left)
     broadcast_batches(B._sizes[:-2], input._sizes[:-2])
-    need_kernel("triangular_solve_cpu", input)
+    check_kernel("triangular_solve_cpu", input)
     if B._np_dtype != input._np_dtype:
         # PyTorch does not check this and misreads the memory of an operand with another dtype.
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(input)} and "
@@ -198,10 +198,10 @@ def _slogdet_grad(g, a, sign):
     is constant)."""
     gs, gl = g
     if a._np_dtype.kind == "c":
-        gl = None if gl is None else like(gl, a)
+        gl = None if gl is None else cast_like(gl, a)
         if gs is not None:
             w = mul_(gs, conj(sign))
-            w = sub_(w, like(real_part(w), w))
+            w = sub_(w, cast_like(real_part(w), w))
             gl = w if gl is None else add_(gl, w)
     if gl is None:
         return None
@@ -233,7 +233,7 @@ def logdet(input):
     square_floating("logdet", "logdet", input, "input")
     sign, logabs = slogdet_(input)
     if input._np_dtype.kind == "c":
-        return add_(like(logabs, sign), sign.log())
+        return add_(cast_like(logabs, sign), sign.log())
     return where(eq_(sign, scalar(-1, sign)), float("nan"), logabs)
 
 
@@ -247,7 +247,7 @@ def need_pair_dtype(b, a):
 def check_linear_inputs(b, a, name):
     """Checks the arguments of solvers with the signature (b, factor of A)."""
     need_pair_dtype(b, a)
-    need_square("", a)
+    check_square("", a)
     n = a._sizes[-1]
     if n != b._sizes[-2]:
         raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {n} by {n} but each b matrix is "

@@ -11,7 +11,7 @@ from mindtorch.ops._operands import no_derivative, scalar
 from mindtorch.ops.basic import cast, eq_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.linalg.matmul import linear
-from mindtorch.ops.nn._fused import again_wide, reduced, reduction_of, check_tensor_arg, scalar_type_name
+from mindtorch.ops.nn._fused import composite_backward_upcast, reduced, reduction_of, check_tensor_arg, scalar_type_name
 from mindtorch.ops.nn.activation import log_softmax_
 from mindtorch.ops.reduction.reduce import sum_all
 
@@ -97,7 +97,7 @@ def _ce_rule(ctx, grad):
 
         def compose(x):
             return _cross_entropy_of_logs(log_softmax_(x, dim=1), ctx.target, ctx.weight, w, ctx.ignore_index, ctx.smoothing, ctx.reduction)
-        return again_wide(compose, (ctx.x,), grad)[0]
+        return composite_backward_upcast(compose, (ctx.x,), grad)[0]
     return _ce_backward(grad, ctx.target, ctx.weight, ctx.out1, ctx.out2, ctx.out3, ignore_index=ctx.ignore_index, smoothing=ctx.smoothing,
                         reduction=ctx.reduction)
 

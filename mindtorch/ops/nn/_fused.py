@@ -12,7 +12,7 @@ from mindtorch.ops.basic import cast, mul_, new_full
 from mindtorch.ops.indexing._basic_index import pick_alias
 
 
-def _stand_in(x):
+def _proxy(x):
     """Returns (tensor equal to x, its autograd node, that node's edges). The node has no edges
     until the caller restores them."""
     t = pick_alias(x, key=...)
@@ -30,28 +30,28 @@ def composite_backward(compose, inputs, gs):
     differentiated any number of times.
     """
     with enable_grad():
-        stands, nodes, given = [], [], []
+        proxies, nodes, arguments = [], [], []
         for x in inputs:
             if x is not None and x._requires_grad_:
-                t, n, edges = _stand_in(x)
-                stands.append(t)
+                t, n, edges = _proxy(x)
+                proxies.append(t)
                 nodes.append((n, edges))
-                given.append(t)
+                arguments.append(t)
             else:
-                given.append(x)
-        outs = compose(*given)
+                arguments.append(x)
+        outs = compose(*arguments)
         if outs.__class__ is Tensor or is_tensor(outs):
             outs, gs = (outs,), (gs,)
         roots = [(o, g) for o, g in zip(outs, gs) if o is not None and g is not None and o._requires_grad_]
-        found = engine.run_backward([o for o, _ in roots], [g for _, g in roots], True, True, stands, True)
+        found = engine.run_backward([o for o, _ in roots], [g for _, g in roots], True, True, proxies, True)
         for n, edges in nodes:
             n._next_edges = edges
     found = iter(found)
     return tuple(next(found) if x is not None and x._requires_grad_ else None for x in inputs)
 
 
-def again_wide(compose, inputs, gs):
-    """Like `again`, for kernels that compute half precision in float32.
+def composite_backward_upcast(compose, inputs, gs):
+    """Like `composite_backward`, for kernels that compute half precision in float32.
 
     The composition runs in float32 too, and its results and gradients are rounded once, like those
     of the kernel. Rounding after each op produces gradients that differ from the kernel's, and
@@ -61,12 +61,12 @@ def again_wide(compose, inputs, gs):
         return composite_backward(compose, inputs, gs)
     kinds = [None if g is None else g._np_dtype for g in (gs if gs.__class__ in (tuple, list) else (gs,))]
 
-    def wide(*given):
+    def upcast(*given):
         outs = compose(*[cast(x, F32) if x is not None and x._np_dtype in LOW else x for x in given])
         if outs.__class__ is Tensor or is_tensor(outs):
             return cast(outs, kinds[0])
         return tuple([o if o is None or k is None else cast(o, k) for o, k in zip(outs, kinds)])
-    return composite_backward(wide, inputs, gs)
+    return composite_backward(upcast, inputs, gs)
 
 
 def inplace(x, fn, *args):
@@ -180,10 +180,10 @@ def reduction_of(reduction, size_average=None, reduce=None):
 
 
 # Sum or mean over all elements in one kernel. The gradient is expanded by one more kernel.
-_mean_all = primitive("mean_elements", "a, *, mean", lambda ctx, grad: _spread(grad, shape=ctx.shapes[0], mean=ctx.mean), node="MeanBackward0")
-_sum_all = primitive("sum_elements", "a, *, mean", lambda ctx, grad: _spread(grad, shape=ctx.shapes[0], mean=ctx.mean), node="SumBackward0")
-_spread = primitive("expand_elements", "g, *, shape, mean", lambda ctx, grad: (_mean_all if ctx.mean else _sum_all)(grad, mean=ctx.mean),
-                    node="ExpandBackward0")
+_mean_all = primitive("mean_elements", "a, *, mean", lambda ctx, grad: _expand_elements(grad, shape=ctx.shapes[0], mean=ctx.mean), node="MeanBackward0")
+_sum_all = primitive("sum_elements", "a, *, mean", lambda ctx, grad: _expand_elements(grad, shape=ctx.shapes[0], mean=ctx.mean), node="SumBackward0")
+_expand_elements = primitive("expand_elements", "g, *, shape, mean", lambda ctx, grad: (_mean_all if ctx.mean else _sum_all)(grad, mean=ctx.mean),
+                             node="ExpandBackward0")
 
 
 def reduced(x, reduction):

@@ -8,7 +8,7 @@ from mindtorch.core.stride_rules import contiguous, halves, as_computed, like, p
 from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import ScalarOperand
-from mindtorch.ops.nn._fused import again_wide, dim_of, inplace as overwrite, check_floating, check_tensor_arg, times, scalar_type_name
+from mindtorch.ops.nn._fused import composite_backward_upcast, dim_of, inplace as overwrite, check_floating, check_tensor_arg, times, scalar_type_name
 from mindtorch.ops._checks import check_number
 from mindtorch.ops.basic import add_, cast, gt_, mask_grad, mul_, neg_, new_full, sub_, zeros_like
 from mindtorch.ops.shapes.shape import in_c_order
@@ -37,7 +37,7 @@ def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise
 
     def rule(ctx, g):
         if mode.on:
-            return again_wide(lambda x: compose(x, **ctx._attrs), (ctx.x,), g)[0]
+            return composite_backward_upcast(lambda x: compose(x, **ctx._attrs), (ctx.x,), g)[0]
         return grad(g, ctx.x, **ctx._attrs)
     return primitive(name, f"x, *, {constants}", rule, layout=layout)
 
@@ -116,7 +116,7 @@ def hardtanh__(input, min_val=-1.0, max_val=1.0):
 leaky_relu_ = _linear_pieces("leaky_relu", "slope")
 
 
-def _irreversible(name, x, slope):
+def _check_inplace_slope(name, x, slope):
     """Returns `x`, which an activation has overwritten. With a negative slope, its backward raises
     an error, because the sign of the original value is lost."""
     if slope < 0 and mode.on and x._grad_fn_ is not None:
@@ -135,7 +135,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     check_tensor_arg("leaky_relu", "input", input)
     check_floating("leaky_relu_cpu", input)
     if inplace:
-        return _irreversible("leakyReLu", overwrite(input, lambda x: leaky_relu_(x, slope=negative_slope)), negative_slope)
+        return _check_inplace_slope("leakyReLu", overwrite(input, lambda x: leaky_relu_(x, slope=negative_slope)), negative_slope)
     return leaky_relu_(input, slope=negative_slope)
 
 
@@ -243,7 +243,7 @@ def _elu(p, input, alpha, scale, input_scale, inplace):
     check_tensor_arg("elu", "input", input)
     check_floating("elu_cpu", input)
     if inplace:
-        return _irreversible("elu", overwrite(input, lambda x: p(x, alpha=alpha, scale=scale, input_scale=input_scale)), alpha * scale)
+        return _check_inplace_slope("elu", overwrite(input, lambda x: p(x, alpha=alpha, scale=scale, input_scale=input_scale)), alpha * scale)
     return p(input, alpha=alpha, scale=scale, input_scale=input_scale)
 
 
@@ -308,7 +308,7 @@ def _compose_gelu(x, *, approximate):
 _gelu_grad = primitive("gelu_backward", "g, x, t=None, *, approximate", layout=pointwise)
 #: (result, values saved for the gradient kernel)
 gelu_ = primitive("gelu", "x, *, approximate",
-                  lambda ctx, grad: again_wide(lambda x: _compose_gelu(x, approximate=ctx.approximate), (ctx.x,), grad)[0] if mode.on
+                  lambda ctx, grad: composite_backward_upcast(lambda x: _compose_gelu(x, approximate=ctx.approximate), (ctx.x,), grad)[0] if mode.on
                   else _gelu_grad(grad, ctx.x, ctx.out1, approximate=ctx.approximate), raw=True, residuals=(1,), layout=(pointwise, as_computed))
 
 
@@ -510,7 +510,7 @@ def _rrelu_f(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False)
 @register_op(method=False, name="rrelu_", aliases="nn.functional.rrelu_", sharding="random")
 def rrelu__(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
     """In-place rrelu."""
-    return _irreversible("leakyReLu", overwrite(input, _rrelu, lower, upper, training, generator), 0 if training else (lower + upper) / 2)
+    return _check_inplace_slope("leakyReLu", overwrite(input, _rrelu, lower, upper, training, generator), 0 if training else (lower + upper) / 2)
 
 
 # ------------------------------------------------------------------ softmax
@@ -521,16 +521,16 @@ _log_softmax_grad = primitive("log_softmax_backward", "g, y, *, dim")
 def _softmax_rule(g, y, dim):
     if not mode.on:
         return _softmax_grad(g, y, dim=dim)
-    return _as_wide(lambda g, y: mul_(sub_(g, mul_(g, y).sum(dim, keepdim=True)), y), g, y)
+    return _upcast_grad(lambda g, y: mul_(sub_(g, mul_(g, y).sum(dim, keepdim=True)), y), g, y)
 
 
 def _log_softmax_rule(g, y, dim):
     if not mode.on:
         return _log_softmax_grad(g, y, dim=dim)
-    return _as_wide(lambda g, y: sub_(g, mul_(y.exp(), g.sum(dim, keepdim=True))), g, y)
+    return _upcast_grad(lambda g, y: sub_(g, mul_(y.exp(), g.sum(dim, keepdim=True))), g, y)
 
 
-def _as_wide(gradient, g, y):
+def _upcast_grad(gradient, g, y):
     """Computes a gradient from half precision in float32, so that it is rounded once, like the
     kernel's."""
     d = g._np_dtype
@@ -553,14 +553,14 @@ def _soft(name, p, input, dim, dtype):
     check_tensor_arg(name, "input", input)
     if dtype is not None:
         input = cast(input, as_np(dtype))
-    dim = dim_of(_need_dim(name, dim), input.ndim)
+    dim = dim_of(_check_dim(name, dim), input.ndim)
     if input._np_dtype.kind not in "fV":
         kernel = f"{name}_lastdim_kernel_impl" if dim >= input.ndim - 1 else f"{name}_kernel_impl"
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(input)}' on device {input.device}")
     return p(input, dim=dim)
 
 
-def _need_dim(name, dim):
+def _check_dim(name, dim):
     if dim.__class__ is int:
         return dim
     try:

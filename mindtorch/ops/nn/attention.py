@@ -11,7 +11,7 @@ from mindtorch.core.op_registry import OPS, register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.core.sync import of_all
 from mindtorch.ops._checks import check_tensor
-from mindtorch.ops.nn._fused import again_wide, check_tensor_arg
+from mindtorch.ops.nn._fused import composite_backward_upcast, check_tensor_arg
 from mindtorch.ops.nn.activation import softmax_
 from mindtorch.ops.basic import cast, ne_, new_full, not_
 from mindtorch.ops.nn.dropout import _dropout, masked_scale
@@ -21,7 +21,7 @@ from mindtorch.ops.nn.pad import pad_constant_
 _backward = primitive("scaled_dot_product_attention_backward", "g, q, k, v, p=None, mask=None, *, scale, keep, needs")
 
 
-def _added(mask, d):
+def _additive_mask(mask, d):
     """Returns an additive mask. False in a bool mask becomes -inf."""
     if mask._np_dtype.kind != "b":
         return cast(mask, d)
@@ -31,7 +31,7 @@ def _added(mask, d):
 def _compose(q, k, v, *, bias, causal, scale, mask, keep):
     s = bmm_(q, k, ta=False, tb=True) * scale
     if bias is not None:
-        s = s + _added(bias, s._np_dtype)
+        s = s + _additive_mask(bias, s._np_dtype)
     if causal:
         s = s.masked_fill(not_(new_full(s, size=s._sizes[-2:], value=1, np_dtype=BOOL).tril()), -math.inf)
     p = softmax_(s, dim=s.ndim - 1)
@@ -45,7 +45,8 @@ def _rule(ctx, grad):
     keep = ctx.keep or 1.0
     if mode.on:
         bias, causal, scale, mask = ctx.bias, ctx.causal, ctx.scale, ctx.out2
-        return again_wide(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (ctx.q, ctx.k, ctx.v), grad) + (None,)
+        return composite_backward_upcast(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (ctx.q, ctx.k, ctx.v),
+                                         grad) + (None,)
     return _backward(grad, ctx.q, ctx.k, ctx.v, ctx.out1, ctx.out2, scale=ctx.scale, keep=keep, needs=ctx.needs) + (None,)
 
 
@@ -264,7 +265,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     d = query._np_dtype
     by_views = (plain(query)._handle is not None and device_dispatch.DEVICES[query._device.type].strided and not need_weights and not add_zero_attn
                 and bias_k is None and bias_v is None and static_k is None and static_v is None)
-    product = _linear_as_it_lies if by_views else linear
+    product = _linear_in_layout if by_views else linear
     key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", attn_mask, "attn_mask", d)
     if is_causal and attn_mask is None:
         raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
@@ -312,16 +313,16 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
             raise AssertionError("bias cannot be added to static key.")
         k = _cat(k, bias_k.expand(1, batch, embed), 0)
         v = _cat(v, bias_v.expand(1, batch, embed), 0)
-        attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
+        attn_mask, key_padding_mask = _pad_key(attn_mask), _pad_key(key_padding_mask)
     elif bias_k is not None or bias_v is not None:
         raise AssertionError("bias_k and bias_v must both be given, or neither")
 
     if by_views:
         if not training:
             dropout_p = 0.0
-        q, k, v = [x if x.ndim == 4 else _heads(x, num_heads) for x in (q, k, v)]
+        q, k, v = [x if x.ndim == 4 else _split_heads(x, num_heads) for x in (q, k, v)]
         y = scaled_dot_product_attention(q, k, v, _mask_by_views(attn_mask, key_padding_mask, batch, num_heads, source), dropout_p, is_causal)
-        y = _heads_joined(y, query)
+        y = _merge_heads(y, query)
         y = linear(y, out_proj_weight, out_proj_bias)
         if _batch_first(query):
             y = y.transpose(0, 1)
@@ -335,7 +336,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     if add_zero_attn:
         k = _cat(k, _zeros((batch * num_heads, 1, head), k), 1)
         v = _cat(v, _zeros((batch * num_heads, 1, head), v), 1)
-        attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
+        attn_mask, key_padding_mask = _pad_key(attn_mask), _pad_key(key_padding_mask)
     source = k._sizes[1]
     if key_padding_mask is not None:
         if key_padding_mask._sizes != (batch, source):
@@ -383,11 +384,11 @@ def _batch_first(x):
     return x._sizes[0] > 1 and x._sizes[1] > 1 and x.stride(0) < x.stride(1)
 
 
-def _linear_as_it_lies(x, w, b):
+def _linear_in_layout(x, w, b):
     return linear(x.transpose(0, 1), w, b).transpose(0, 1) if _batch_first(x) else linear(x, w, b)
 
 
-def _heads(x, n):
+def _split_heads(x, n):
     """Returns (L, N, E) as (N, heads, L, E / heads)."""
     return x.unflatten(-1, (n, -1)).permute(1, 2, 0, 3)
 
@@ -401,7 +402,7 @@ def _packed_heads(x, w, b, n):
     return [a.permute(1, 2, 0, 3) for a in linear(x, w, b).unflatten(-1, (3, n, -1)).unbind(2)]
 
 
-def _heads_joined(y, query):
+def _merge_heads(y, query):
     """Returns (N, heads, L, D) as (N, L, heads * D) or (L, N, heads * D), following the memory
     layout of the query."""
     return (y.transpose(1, 2) if _batch_first(query) else y.permute(2, 0, 1, 3)).flatten(2)
@@ -419,7 +420,7 @@ def _mask_by_views(mask, padding, batch, heads, source):
     return padding if mask is None else mask + padding
 
 
-def _one_more(mask):
+def _pad_key(mask):
     """Extends a mask by one key, which is not masked."""
     if mask is None:
         return None

@@ -47,7 +47,7 @@ conv_weight_ = primitive(
 _backward = primitive("convolution_backward", "g, x=None, w=None, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs")
 
 
-def _together(transposed):
+def _joint_backward(transposed):
     def rule(ctx, grad):
         """Computes all gradients in one launch, on devices that have such a kernel."""
         needs = tuple([e is not None for e in ctx._next_edges])
@@ -59,11 +59,11 @@ def _together(transposed):
     return rule
 
 
-conv_.prim.together, conv_transposed_.prim.together = _together(False), _together(True)
-channel_sum_ = primitive("channel_sum", "g", lambda ctx, grad: _spread_channels(grad, shape=ctx.shapes[0]),
+conv_.prim.together, conv_transposed_.prim.together = _joint_backward(False), _joint_backward(True)
+channel_sum_ = primitive("channel_sum", "g", lambda ctx, grad: _expand_channels(grad, shape=ctx.shapes[0]),
                          node="SumBackward1")
-_spread_channels = primitive(
-    "spread_channels", "g, *, shape", lambda ctx, grad: channel_sum_(grad), raw=True, node="ExpandBackward0")
+_expand_channels = primitive(
+    "expand_channels", "g, *, shape", lambda ctx, grad: channel_sum_(grad), raw=True, node="ExpandBackward0")
 
 _ONE, _NONE = {1: (1,), 2: (1, 1), 3: (1, 1, 1)}, {n: ((0, 0),) * n for n in (1, 2, 3)}
 
@@ -97,11 +97,11 @@ def _pads(padding, n, name, kernel, stride, dilation):
             raise RuntimeError("padding='same' is not supported for strided convolutions")
         total = [d * (k - 1) for d, k in zip(dilation, kernel)]
         return tuple((t // 2, t - t // 2) for t in total)
-    return _both_sides(_numbers(padding, n, name, "padding"))
+    return _symmetric_pads(_numbers(padding, n, name, "padding"))
 
 
 @functools.lru_cache(256)
-def _both_sides(p):
+def _symmetric_pads(p):
     if min(p) < 0:
         raise RuntimeError("negative padding is not supported")
     return tuple((i, i) for i in p)
@@ -169,7 +169,7 @@ def _check_dtypes(x, w, b):
         raise NotImplementedError(f"\"slow_conv2d_cpu\" not implemented for 'Bool' on device {x.device}")
 
 
-def _enter(name, n, input, weight, bias):
+def _add_batch_dim(name, n, input, weight, bias):
     """Returns (input with a batch dim, True if the dim was added)."""
     for x in (input, weight) if bias is None else (input, weight, bias):
         if not (x.__class__ is Tensor or is_tensor(x)):
@@ -190,7 +190,7 @@ def _check_empty(x, real):
 
 
 def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
-    input, single = _enter(name, n, input, weight, bias)
+    input, single = _add_batch_dim(name, n, input, weight, bias)
     x, w = input._sizes, weight._sizes
     stride = _numbers(stride, n, name, "stride")
     dilation = _numbers(dilation, n, name, "dilation")
@@ -229,7 +229,7 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 
 def _conv_transpose(name, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
-    input, single = _enter(name, n, input, weight, bias)
+    input, single = _add_batch_dim(name, n, input, weight, bias)
     x, w = input._sizes, weight._sizes
     stride = _numbers(stride, n, name, "stride")
     dilation = _numbers(dilation, n, name, "dilation")

@@ -26,11 +26,12 @@ alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, gene
                    node="AddBackward0", layout=(stride_rules.dropout, stride_rules.as_computed))
 #: Dropout that returns its mask, which is drawn in C order. PyTorch multiplies x by `scale` rounded
 #: to x's dtype, and the gradient by the unrounded value.
-_native = primitive("native_dropout", "x, *, keep, scale, generator", lambda ctx, grad: masked_scale(grad[0], ctx.out1, scale=_inverse(ctx.keep)), nondiff=(1,),
+_native = primitive("native_dropout", "x, *, keep, scale, generator", lambda ctx, grad: masked_scale(grad[0], ctx.out1, scale=_scale_factor(ctx.keep)),
+                    nondiff=(1,),
                     node="MulBackward0", layout=(stride_rules.pointwise, stride_rules.as_computed))
 
 
-def _inverse(keep):
+def _scale_factor(keep):
     """Returns the factor that scales the remaining elements."""
     return 1.0 / keep if keep else 0.0
 
@@ -43,12 +44,12 @@ def _check(p, name="dropout"):
     return p
 
 
-def _source(x):
+def _generator_of(x):
     """Returns the generator that draws the masks of x."""
     return rng.default_generator if x._handle is None else rng.default_of(x._device)
 
 
-def _refuse(x):
+def _check_dtype(x):
     if x._np_dtype.kind not in "fVc":
         raise RuntimeError(f"result type Float can't be cast to the desired output type {scalar_type_name(x)}")
 
@@ -58,17 +59,17 @@ def _dropout(input, p, train, feature=False, alpha=False):
     if p == 0 or not train or not input._numel:
         return input
     if p == 1:
-        _refuse(input)
+        _check_dtype(input)
         return masked_scale(input, new_full(input, size=input._sizes, value=0, np_dtype=BOOL), scale=0.0)
     if feature and input.ndim < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     if alpha:
         k = 1.7580993408473766
         s = 1.0 / math.sqrt((k * k * p + 1) * (1 - p))
-        y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=_source(input))[0]
+        y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=_generator_of(input))[0]
     else:
-        y = drop_(input, keep=1 - p, scale=_growth(p, input._np_dtype), feature=feature, generator=_source(input))[0]
-    _refuse(input)  # PyTorch has drawn the random numbers before it raises this error.
+        y = drop_(input, keep=1 - p, scale=_inverse_keep_prob(p, input._np_dtype), feature=feature, generator=_generator_of(input))[0]
+    _check_dtype(input)  # PyTorch has drawn the random numbers before it raises this error.
     return y
 
 
@@ -78,13 +79,13 @@ _SINGLE = struct.Struct("f")
 _HALF, _WORD = struct.Struct("e"), struct.Struct("I")
 
 
-def _growth(p, d):
+def _inverse_keep_prob(p, d):
     """Returns 1 / (1 - p) as PyTorch computes it for dtype d: in float64 for float64, else in
     float32, rounded to d."""
     if d == F64:
         return 1.0 / (1.0 - p)
-    kept, = _SINGLE.unpack(_SINGLE.pack(1 - p))
-    return _rounded(1 / kept if kept else math.inf, d)
+    keep, = _SINGLE.unpack(_SINGLE.pack(1 - p))
+    return _rounded(1 / keep if keep else math.inf, d)
 
 
 def _rounded(growth, d):
@@ -221,7 +222,7 @@ def native_dropout(input, p, train):
     check_tensor_arg("native_dropout", "input", input)
     if train is False or p == 0 or not input._numel:
         return input.clone(), new_full(input, size=input._sizes, value=1, np_dtype=BOOL)
-    return _native(input, keep=1 - p, scale=_rounded(_inverse(1.0 - p), input._np_dtype), generator=_source(input))
+    return _native(input, keep=1 - p, scale=_rounded(_scale_factor(1.0 - p), input._np_dtype), generator=_generator_of(input))
 
 
 @register_op(method=False)

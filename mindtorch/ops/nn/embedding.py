@@ -18,15 +18,15 @@ lookup_ = primitive("embedding", "weight, index, *, padding, by_freq",
 sparse_lookup_ = primitive("embedding_sparse", "weight, index, *, padding, by_freq", lambda ctx, grad: _sparse_rows(ctx.index, grad, ctx.shapes[0], ctx.padding,
                                                                                                                     ctx.by_freq),
                            None, raw=True, node="EmbeddingBackward0")
-lookup_grad_ = primitive("embedding_dense_backward", "g, index, *, padding, by_freq, rows", lambda ctx, grad: _lookup_again(ctx, grad), None,
+lookup_grad_ = primitive("embedding_dense_backward", "g, index, *, padding, by_freq, rows", lambda ctx, grad: _lookup_double_backward(ctx, grad), None,
                          saves=("index",))
 _scale_of = primitive("embedding_scale", "index, *, padding, by_freq, rows, np_dtype", None, raw=True)
-_places_unlike = primitive("places_unlike", "index, *, value", None, raw=True)
+_indices_not_equal = primitive("indices_not_equal", "index, *, value", None, raw=True)
 #: Scales rows of the weight down in place.
 _renorm = primitive("embedding_renorm_", "weight, index, *, max_norm, norm_type", None, None, raw=True, layout=as_computed)
 
 
-def _lookup_again(ctx, grad):
+def _lookup_double_backward(ctx, grad):
     # Gradient of the gradient: a lookup in which the padding row is 0.
     r = lookup_(grad, ctx.index, padding=-1, by_freq=False)
     if ctx.padding >= 0 or ctx.by_freq:
@@ -41,12 +41,12 @@ def _sparse_rows(index, g, size, padding=-1, by_freq=False):
     index = index.reshape(-1)
     rows = g.reshape(index._numel, size[1])
     if padding >= 0:
-        there = _places_unlike(index, value=padding)
+        there = _indices_not_equal(index, value=padding)
         index, rows = index.index_select(0, there), rows.index_select(0, there)
-    return _at_rows(cast(index, I64), rows, size)
+    return _sparse_grad(cast(index, I64), rows, size)
 
 
-def _at_rows(index, rows, size):
+def _sparse_grad(index, rows, size):
     r = sparse_of(index.unsqueeze(0), rows, size)
     attributes(r)["_lookup"] = True
     return r
@@ -68,12 +68,12 @@ def _index(name, indices):
     return cast(indices, I64)
 
 
-def _class(d):
+def _tensor_type_name(d):
     return _CLASSES.get(d.name, scalar_type_name(d))
 
 
 def _of_other_type(what, wanted, d, name):
-    return RuntimeError(f"Expected tensor for argument #1 '{what}' to have one of the following scalar types: {wanted}; but got {_class(d)} "
+    return RuntimeError(f"Expected tensor for argument #1 '{what}' to have one of the following scalar types: {wanted}; but got {_tensor_type_name(d)} "
                         f"instead (while checking arguments for {name})")
 
 
@@ -126,8 +126,8 @@ def embedding_renorm_(input, indices, max_norm, norm_type):
 
 
 # ------------------------------------------------------------------ embedding_bag
-_bag_places = primitive("embedding_bag_places", "index, offsets=None, *, rows, include_last, padding, divisor", raw=True,
-                        residuals=(0, 1, 2, 3))
+_bag_indices = primitive("embedding_bag_indices", "index, offsets=None, *, rows, include_last, padding, divisor", raw=True,
+                         residuals=(0, 1, 2, 3))
 
 bag_sum_ = primitive("embedding_bag_sum", "rows, bag, *, bags", lambda ctx, grad: _pick_rows(grad, ctx.bag), None, node="EmbeddingBagBackward0")
 _pick_rows = primitive("pick_rows", "a, index", lambda ctx, grad: _put_rows(grad, ctx.index, rows=ctx.shapes[0][0]), None, raw=True)
@@ -136,23 +136,24 @@ _put_rows = primitive("put_rows", "g, index, *, rows", lambda ctx, grad: _pick_r
 _BAG_ROWS = "weight, index, bag, samples=None, divisor=None, *, bags"
 
 
-def _divided(ctx, grad):
+def _divide_by_count(ctx, grad):
     return grad if ctx.divisor is None else grad / ctx.divisor
 
 
 def _bag_samples(ctx, grad):
-    return _bag_dots(ctx.weight, _divided(ctx, grad), ctx.index, ctx.bag)
+    return _bag_dots(ctx.weight, _divide_by_count(ctx, grad), ctx.index, ctx.bag)
 
 
 def _bag_sparse(ctx, grad):
-    rows = _pick_rows(_divided(ctx, grad), ctx.bag)
-    return _at_rows(ctx.index, rows if ctx.samples is None else rows * ctx.samples.unsqueeze(1), ctx.shapes[0])
+    rows = _pick_rows(_divide_by_count(ctx, grad), ctx.bag)
+    return _sparse_grad(ctx.index, rows if ctx.samples is None else rows * ctx.samples.unsqueeze(1), ctx.shapes[0])
 
 
 #: The bag sums computed directly from the weight, without materializing the rows. For float32 and
 #: float64 on the host.
 bag_rows_ = primitive("embedding_bag_rows", _BAG_ROWS,
-                      lambda ctx, grad: _bag_rows_back(_divided(ctx, grad), ctx.index, ctx.bag, ctx.samples, rows=ctx.shapes[0][0]), None, None, _bag_samples,
+                      lambda ctx, grad: _bag_rows_back(_divide_by_count(ctx, grad), ctx.index, ctx.bag, ctx.samples, rows=ctx.shapes[0][0]), None, None,
+                      _bag_samples,
                       None,
                       node="EmbeddingBagBackward0", saves=("divisor",))
 sparse_bag_rows_ = primitive("embedding_bag_rows_sparse", _BAG_ROWS, _bag_sparse, None, None, _bag_samples, None,
@@ -191,12 +192,13 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
         raise _of_other_type("weight", "Half, BFloat16, Float, Double", d, "embedding_bag")
     if samples is not None and samples._np_dtype != d:
         raise RuntimeError("Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 'per_sample_weights'; "
-                           f"but type {_class(d)} does not equal {_class(samples._np_dtype)} (while checking arguments for embedding_bag)")
+                           f"but type {_tensor_type_name(d)} does not equal {_tensor_type_name(samples._np_dtype)} (while checking arguments for "
+                           f"embedding_bag)")
     if include_last and (padding >= 0 or mode == "max" or d == F64):
         # PyTorch uses the last offset as the end of the last bag only for sums and means of these
         # dtypes without padding. In all other cases the last bag extends to the end.
         include_last = "open"
-    live, bag_live, bag, sizes, there, divisor = _bag_places(
+    live, bag_live, bag, sizes, there, divisor = _bag_indices(
         indices, offsets, rows=weight._sizes[0], include_last=include_last, padding=padding,
         divisor=None if mode != "mean" else d if d.kind == "f" else F32)
     at, bags = None, sizes._numel

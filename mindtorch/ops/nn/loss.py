@@ -12,8 +12,8 @@ from mindtorch.core.type_promotion import promote_pair, result_dtype
 from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
-from mindtorch.ops.nn._fused import again_wide, dim_of, check_floating, reduced, reduction_of, check_tensor_arg, scalar_type_name
-from mindtorch.ops._checks import broadcast_of, check_number
+from mindtorch.ops.nn._fused import composite_backward_upcast, dim_of, check_floating, reduced, reduction_of, check_tensor_arg, scalar_type_name
+from mindtorch.ops._checks import broadcast_pair, check_number
 from mindtorch.ops._operands import scalar
 from mindtorch.ops.basic import cast, eq_, gt_, mask_grad, le_, mul_, ne_, new_full
 from mindtorch.ops.nn.activation import logsigmoid, logsigmoid_
@@ -27,7 +27,7 @@ def _elementwise(name, compose, node, layout=pointwise_unless_reduced):
 
     def rule(ctx, grad):
         if mode.on:
-            return again_wide(lambda x, t: reduced(compose(x, t, ctx.param), ctx.reduction), (ctx.x, ctx.target), grad)
+            return composite_backward_upcast(lambda x, t: reduced(compose(x, t, ctx.param), ctx.reduction), (ctx.x, ctx.target), grad)
         return backward(grad, ctx.x, ctx.target, reduction=ctx.reduction, param=ctx.param, needs=ctx.needs)
     return primitive(name, "x, target, *, reduction, param", rule, node=node, layout=layout)
 
@@ -74,7 +74,7 @@ def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
     """Computes a loss of differences, with an optional weight per element."""
     _warn_size(input, target)
     if input._sizes != target._sizes:
-        broadcast_of(input._sizes, target._sizes)
+        broadcast_pair(input._sizes, target._sizes)
     x, t = promote_pair(input, target)
     if x._np_dtype.kind not in kinds:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(x)}' on device {x.device}")
@@ -272,7 +272,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
         elif not (input.ndim == var.ndim and sum(m != n for m, n in zip(input._sizes, var._sizes)) <= 1
                   and 1 in var._sizes):
             raise ValueError("var is of incorrect size")
-    reduction = _plain(reduction)
+    reduction = _check_reduction(reduction)
     r = (var.log() + (input - target) * (input - target) / var) * 0.5
     if full:
         r = r + 0.5 * math.log(2 * math.pi)
@@ -283,7 +283,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
 _limited_variance = primitive("limited_variance", "a, *, least", lambda ctx, grad: grad, raw=True, layout=pointwise, node="AddBackward0")
 
 
-def _plain(reduction):
+def _check_reduction(reduction):
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not valid")
     return reduction
@@ -313,7 +313,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08):
 
 
 def _common(a, b):
-    return broadcast_of(a._sizes, b._sizes)
+    return broadcast_pair(a._sizes, b._sizes)
 
 
 _raised = primitive("limited_norm", "a, *, least", lambda ctx, grad: grad, raw=True, layout=pointwise, node="AddBackward0")

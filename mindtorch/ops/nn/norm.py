@@ -8,7 +8,7 @@ from mindtorch.core.op_registry import register_op, store_out
 from mindtorch.core.autograd_graph import saved_hooks
 from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import bump_version, saved_to_tensor, is_tensor
-from mindtorch.ops.nn._fused import again_wide, check_floating, check_tensor_arg
+from mindtorch.ops.nn._fused import composite_backward_upcast, check_floating, check_tensor_arg
 from mindtorch.ops._checks import check_number
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.shapes.shape import in_c_order
@@ -31,7 +31,7 @@ def _fraction(eps):
     return float(eps) if eps.__class__ is int else eps
 
 
-def _widest(x):
+def _stats_dtype(x):
     """Returns the dtype of x's statistics."""
     return F32 if x._np_dtype.itemsize == 2 else x._np_dtype
 
@@ -62,7 +62,7 @@ def _affine(y, w, b):
 
 def _bn_train_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_bn(x, w, b, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
+        return composite_backward_upcast(lambda x, w, b: _compose_bn(x, w, b, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
     return _bn_train_backward(grad, ctx.x, ctx.w, ctx.out1, ctx.out3, ctx.out4, eps=ctx.eps, needs=ctx.needs)
 
 
@@ -74,7 +74,7 @@ bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn
 
 def _bn_moving_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_bn(x, w, b, ctx.eps), (ctx.x, ctx.w, ctx.b), grad) + (None, None)
+        return composite_backward_upcast(lambda x, w, b: _compose_bn(x, w, b, ctx.eps), (ctx.x, ctx.w, ctx.b), grad) + (None, None)
     return _bn_train_backward(grad, ctx.x, ctx.w, ctx.out1, ctx.out3, ctx.out4, eps=ctx.eps, needs=ctx.needs[:3]) + (None, None)
 
 
@@ -98,7 +98,7 @@ def _moves(x, running_mean, running_var, eps):
 
 def _bn_eval_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_bn_eval(x, w, b, ctx.mean, ctx.var, ctx.eps), (ctx.x, ctx.w, ctx.b), grad) + (None, None)
+        return composite_backward_upcast(lambda x, w, b: _compose_bn_eval(x, w, b, ctx.mean, ctx.var, ctx.eps), (ctx.x, ctx.w, ctx.b), grad) + (None, None)
     return _bn_eval_backward(grad, ctx.x, ctx.w, ctx.mean, ctx.var, eps=ctx.eps, needs=ctx.needs)
 
 
@@ -215,7 +215,7 @@ def _torch_batch_norm(input, weight, bias, running_mean, running_var, training, 
 def _native_bn(input, weight, bias, running_mean, running_var, training, momentum, eps):
     y, mean, var, rstd = _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if mean is None:
-        d = _widest(input)
+        d = _stats_dtype(input)
         return y, new_full(input, size=(0,), value=0, np_dtype=d), new_full(input, size=(0,), value=0, np_dtype=d)
     return y, saved_to_tensor(mean), (saved_to_tensor(var) + eps).rsqrt() if rstd is None else saved_to_tensor(rstd)
 
@@ -256,7 +256,7 @@ def _compose_ln(x, w, b, dims, eps):
 
 def _ln_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_ln(x, w, b, ctx.dims, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
+        return composite_backward_upcast(lambda x, w, b: _compose_ln(x, w, b, ctx.dims, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
     return _ln_backward(grad, ctx.x, ctx.w, ctx.out1, ctx.out2, ctx.out3, ctx.out4, n=ctx.n, eps=ctx.eps, needs=ctx.needs, shape=ctx.shapes[2])
 
 
@@ -327,7 +327,7 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
     y, _, rstd, _, _ = _layer_norm(input, shape, weight, bias, eps)
     sizes = input._sizes
     lead = sizes[:len(sizes) - len(shape)] + (1,) * len(shape)
-    return y, cast(input.detach(), _widest(input)).mean(tuple(range(-len(shape), 0)), keepdim=True), saved_to_tensor(rstd).reshape(lead)
+    return y, cast(input.detach(), _stats_dtype(input)).mean(tuple(range(-len(shape), 0)), keepdim=True), saved_to_tensor(rstd).reshape(lead)
 
 
 _rms_backward = primitive("rms_norm_backward", "g, x, w=None, rstd=None, *, n, needs", layout=(stride_rules.of_first(stride_rules.pointwise, 3), None))
@@ -340,7 +340,7 @@ def _compose_rms(x, w, dims, eps):
 
 def _rms_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w: _compose_rms(x, w, ctx.dims, ctx.eps), (ctx.x, ctx.w), grad)
+        return composite_backward_upcast(lambda x, w: _compose_rms(x, w, ctx.dims, ctx.eps), (ctx.x, ctx.w), grad)
     return _rms_backward(grad, ctx.x, ctx.w, ctx.out1, n=ctx.n, needs=ctx.needs)
 
 
@@ -381,7 +381,7 @@ def _compose_gn(x, w, b, groups, eps):
 
 def _gn_rule(ctx, grad):
     if mode.on:
-        return again_wide(lambda x, w, b: _compose_gn(x, w, b, ctx.groups, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
+        return composite_backward_upcast(lambda x, w, b: _compose_gn(x, w, b, ctx.groups, ctx.eps), (ctx.x, ctx.w, ctx.b), grad)
     return _gn_backward(grad, ctx.x, ctx.w, ctx.out1, ctx.out2, ctx.out3, groups=ctx.groups, needs=ctx.needs)
 
 

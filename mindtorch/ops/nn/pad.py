@@ -80,10 +80,10 @@ def pad_(input, pad, mode="constant", value=None):
         raise NotImplementedError(f"Padding size {len(pad)} is not supported for {ndim}D input tensor.")
     # Dispatcher layers see one op per rank. If none is active, the shared implementation is called
     # directly.
-    return _BY_RANK[mode, n](input, pad) if mode != "circular" and dispatch_state.ops else _repeating(input, pairs, n, mode)
+    return _BY_RANK[mode, n](input, pad) if mode != "circular" and dispatch_state.ops else _pad_nonconstant(input, pairs, n, mode)
 
 
-def _repeating(input, pairs, n, mode):
+def _pad_nonconstant(input, pairs, n, mode):
     """Extends the last n dims of input: mirrored, with the edge element, or wrapped around."""
     plan = _plan(input._sizes, pairs, n, mode)
     if input._np_dtype.kind == "b" and mode != "circular":
@@ -122,17 +122,17 @@ def _plan(sizes, pairs, n, mode):
     return tuple(plan)
 
 
-def _of_rank(mode, name, n):
+def _declare_pad(mode, name, n):
     def padded(input, padding):
         check_tensor_arg(name, "input", input)
         if len(padding) != 2 * n or input.ndim not in (n + 1, n + 2):
             raise RuntimeError(f"{name}: expected {2 * n} padding values and an input of {n + 1} or {n + 2} dimensions, but got "
                                f"{len(padding)} values and {input.ndim} dimensions")
-        return _repeating(input, _pairs(_counts(padding), input.ndim), n, mode)
+        return _pad_nonconstant(input, _pairs(_counts(padding), input.ndim), n, mode)
     padded.__name__ = name
     padded.__doc__ = f"`torch.nn.functional.pad` over {n} dims in mode \"{mode}\", as a separate op."
     return register_op(padded, ns="_C._nn", method=False, autocast="float32")
 
 
 #: (mode, number of dims) -> the op that autocast recognizes
-_BY_RANK = {(mode, n): _of_rank(mode, f"{stem}_pad{n}d", n) for mode, stem in (("reflect", "reflection"), ("replicate", "replication")) for n in (1, 2, 3)}
+_BY_RANK = {(mode, n): _declare_pad(mode, f"{stem}_pad{n}d", n) for mode, stem in (("reflect", "reflection"), ("replicate", "replication")) for n in (1, 2, 3)}

@@ -25,34 +25,34 @@ def _suggested(r, operands, kw):
     """
     a = operands[0]
     if a.ndim == 4 and len(kw.get("kernel", ())) == 3:
-        told = format_told((1, *a.shape), (a.size, *strides_of(a)))
-        return as_strided_copy(r, format_strides((1, *r.shape), told)[1:])
+        memory_format = format_told((1, *a.shape), (a.size, *strides_of(a)))
+        return as_strided_copy(r, format_strides((1, *r.shape), memory_format)[1:])
     return _by_input(r, operands, kw)
 
 # Gathering elements at flat indices of the spatial dims, and scattering (with addition or
 # assignment) to them, are each other's gradients.
-gather_places_ = primitive("gather_places", "x, index, *, dims",
-                           lambda ctx, grad: scatter_places_(grad, ctx.index, size=ctx.shapes[0][-ctx.dims:]), None, layout=_suggested)
-scatter_places_ = primitive("scatter_places", "g, index, *, size",
-                            lambda ctx, grad: gather_places_(grad, ctx.index, dims=len(ctx.size)), None, layout=_suggested)
-put_places_ = primitive("max_unpool", "x, index, *, size",
-                        lambda ctx, grad: gather_places_(grad, ctx.index, dims=len(ctx.size)), None, layout=_suggested)
+gather_flat_ = primitive("gather_flat", "x, index, *, dims",
+                         lambda ctx, grad: scatter_flat_(grad, ctx.index, size=ctx.shapes[0][-ctx.dims:]), None, layout=_suggested)
+scatter_flat_ = primitive("scatter_flat", "g, index, *, size",
+                          lambda ctx, grad: gather_flat_(grad, ctx.index, dims=len(ctx.size)), None, layout=_suggested)
+max_unpool_ = primitive("max_unpool", "x, index, *, size",
+                        lambda ctx, grad: gather_flat_(grad, ctx.index, dims=len(ctx.size)), None, layout=_suggested)
 
 #: offsets of elements within their windows -> flat indices into the spatial dims of the input,
 #: which has `size`
 _max_index = primitive("max_pool_index", "arg, *, size, kernel, stride, padding, dilation", layout=_suggested)
 _max_grad = primitive(
     "max_pool_backward", "g, arg, *, size, kernel, stride, padding, dilation",
-    lambda ctx, grad: gather_places_(grad, _max_index(ctx.arg, size=ctx.size, kernel=ctx.kernel, stride=ctx.stride, padding=ctx.padding,
-                                                      dilation=ctx.dilation), dims=len(ctx.size)), None, layout=_suggested)
+    lambda ctx, grad: gather_flat_(grad, _max_index(ctx.arg, size=ctx.size, kernel=ctx.kernel, stride=ctx.stride, padding=ctx.padding,
+                                                    dilation=ctx.dilation), dims=len(ctx.size)), None, layout=_suggested)
 
 
 def _max_rule(ctx, grad):
     return _max_grad(grad, ctx.out1, size=ctx.shapes[0][-len(ctx.kernel):], kernel=ctx.kernel, stride=ctx.stride, padding=ctx.padding, dilation=ctx.dilation)
 
 
-#: (y, and with `places` the offset of each maximum in its window, in a small integer dtype)
-_max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilation, out, places", _max_rule, node=node, residuals=(1,),
+#: (y, and with `return_indices` the offset of each maximum in its window, in a small integer dtype)
+_max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilation, out, return_indices", _max_rule, node=node, residuals=(1,),
                           layout=None if n == 1 else _suggested)
              for n, node in ((1, "SqueezeBackward1"), (2, "MaxPool2DWithIndicesBackward0"), (3, "MaxPool3DWithIndicesBackward0"))}
 
@@ -84,13 +84,13 @@ _adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"),
                  3: _adaptive_avg_primitives(3, "AdaptiveAvgPool3DBackward0")}
 
 
-#: (y, and with `places` the flat indices of the maxima in the input's spatial dims)
-_adaptive_max = {n: primitive(f"adaptive_max_pool{n}d", "x, *, target, places",
-                              lambda ctx, grad: scatter_places_(grad[0], ctx.out1, size=ctx.shapes[0][-len(ctx.target):]),
+#: (y, and with `return_indices` the flat indices of the maxima in the input's spatial dims)
+_adaptive_max = {n: primitive(f"adaptive_max_pool{n}d", "x, *, target, return_indices",
+                              lambda ctx, grad: scatter_flat_(grad[0], ctx.out1, size=ctx.shapes[0][-len(ctx.target):]),
                               node=f"AdaptiveMaxPool{max(n, 2)}DBackward0", nondiff=(1,), layout=_suggested if n == 2 else None)
                  for n in (1, 2, 3)}
 _fractional = {n: primitive(f"fractional_max_pool{n}d", "x, samples, *, kernel, target",
-                            lambda ctx, grad: (scatter_places_(grad[0], ctx.out1, size=ctx.shapes[0][-len(ctx.kernel):]), None),
+                            lambda ctx, grad: (scatter_flat_(grad[0], ctx.out1, size=ctx.shapes[0][-len(ctx.kernel):]), None),
                             node=f"FractionalMaxPool{n}DBackward0", nondiff=(1,))
                for n in (2, 3)}
 
@@ -197,7 +197,7 @@ def _windows(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
     return kernel, stride, padding, dilation, out
 
 
-def _refuse(kernel_name, x, ints):
+def _check_dtype(kernel_name, x, ints):
     if x._np_dtype.kind in ("fV" if not ints else "fViu"):
         return
     raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{scalar_type_name(x)}' on device {x.device}")
@@ -208,10 +208,10 @@ def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
     name = _MAXIMA[n]
     check_tensor_arg(name, "input", input)
     kernel, stride, padding, dilation, out = _window(name, n, input._sizes, kernel_size, stride, padding, dilation, ceil_mode)
-    _refuse("max_pool1d_impl" if n == 1 else name, input, n > 1)
-    places = indices or forward_ad.is_differentiated(input)
-    y = _max_pool[n](input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, places=places)
-    if not places:
+    _check_dtype("max_pool1d_impl" if n == 1 else name, input, n > 1)
+    return_indices = indices or forward_ad.is_differentiated(input)
+    y = _max_pool[n](input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, return_indices=return_indices)
+    if not return_indices:
         return y
     y, arg = y
     if not indices:
@@ -325,7 +325,7 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 
 # ------------------------------------------------------------------ adaptive pools
-def _target(name, n, x, output_size, channels):
+def _adaptive_output(name, n, x, output_size, channels):
     """Checks output_size and returns the result of `_pieces`. `channels`: the channel dim must not
     be empty."""
     if n == 1 and output_size.__class__ not in NUMBERS:
@@ -336,11 +336,11 @@ def _target(name, n, x, output_size, channels):
             if o.__class__ is not int and o is not None:
                 output_size = tuple([o if o is None else int_of(name, o, "output_size", i) for i, o in enumerate(output_size)])
                 break
-    return _pieces(name, n, x._sizes, output_size, channels)
+    return _adaptive_windows(name, n, x._sizes, output_size, channels)
 
 
 @functools.lru_cache(1024)
-def _pieces(name, n, shape, output_size, channels):
+def _adaptive_windows(name, n, shape, output_size, channels):
     """Returns (n output sizes, window sizes).
 
     The window sizes are those of the adjacent pieces if there are several pieces, all of equal
@@ -389,8 +389,8 @@ def _forward_only(name, y, out):
 def _adaptive_mean(n, input, output_size):
     name = _ADAPTIVE_MEANS[n]
     check_tensor_arg(name, "input", input)
-    out, kernel = _target(name, n, input, output_size, n == 3)
-    _refuse(_ADAPTIVE_MEANS[n if n > 1 else 2], input, False)
+    out, kernel = _adaptive_output(name, n, input, output_size, n == 3)
+    _check_dtype(_ADAPTIVE_MEANS[n if n > 1 else 2], input, False)
     if kernel is not None:
         return _avg_pool[n](input, kernel=kernel, stride=kernel, padding=(0,) * n, out=out, include_pad=True, override=None)
     y = _adaptive_avg[n](input, out=out)
@@ -420,13 +420,13 @@ def adaptive_avg_pool3d(input, output_size):
 def _adaptive_largest(n, input, output_size, indices):
     name = f"adaptive_max_pool{n}d"
     check_tensor_arg(name, "input", input)
-    out, _ = _target(name, n, input, output_size, True)
-    _refuse(f"adaptive_max_pool{max(n, 2)}d", input, False)
-    places = indices or forward_ad.is_differentiated(input)
-    y = _adaptive_max[n](input, target=out, places=places)
-    if places:
+    out, _ = _adaptive_output(name, n, input, output_size, True)
+    _check_dtype(f"adaptive_max_pool{max(n, 2)}d", input, False)
+    return_indices = indices or forward_ad.is_differentiated(input)
+    y = _adaptive_max[n](input, target=out, return_indices=return_indices)
+    if return_indices:
         _forward_only(name, y[0], out)
-    return y if indices or not places else y[0]
+    return y if indices or not return_indices else y[0]
 
 
 @register_op(ns="nn.functional", method=False)
@@ -492,7 +492,7 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
     for w, s, k, o in zip(names, size, kernel, out):
         if o + k - 1 > s:
             raise RuntimeError(f"{name}(): pool {w} {k} too large relative to input {w} {s}")
-    _refuse(f"{name}_out_frame", input, False)
+    _check_dtype(f"{name}_out_frame", input, False)
     lead = input._sizes[:-n] if input.ndim == n + 2 else (1, input._sizes[0])
     if samples is None:
         samples = rand(lead + (n,), dtype=input.dtype, device=input.device)
@@ -572,7 +572,7 @@ def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
         raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(input._sizes)}) but "
                            "got indices "
                            f"tensor with shape: {list(indices._sizes)}")
-    return put_places_(input, indices, size=size)
+    return max_unpool_(input, indices, size=size)
 
 
 def _tup(v):

@@ -115,7 +115,7 @@ _rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, r
                       node="RnnBackward0", order=(4, 2, 5, 3, 0, 1))
 
 
-def _keeps(*tensors):
+def _needs_grad(*tensors):
     """True if a node will be recorded for any of these tensors."""
     return forward_ad.is_differentiated(*[t for t in tensors if t is not None])
 
@@ -149,7 +149,7 @@ def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, s
             n = layer * directions + k
             w_ih, w_hh, b_ih, b_hh, w_hr = groups[n]
             start = [s.select(0, n) for s in states]
-            kw = {"sizes": sizes, "reverse": k == 1, "keep": _keeps(x, *start, *groups[n])}
+            kw = {"sizes": sizes, "reverse": k == 1, "keep": _needs_grad(x, *start, *groups[n])}
             if kind == "lstm":
                 r = (lstm_one or lstm_layer)(x, start[0], start[1], w_ih, w_hh, b_ih, b_hh, w_hr, **kw)
             elif kind == "gru":
@@ -169,7 +169,7 @@ def _check(name, x, states, w_ih):
     if x._np_dtype.kind not in "fV":
         raise NotImplementedError(f"'{name}' is not implemented for dtype {x.dtype} on device {x.device}")
     for s in (*states, w_ih):
-        if s._np_dtype != x._np_dtype and not (_by_parts(x) and 8 not in (s._np_dtype.itemsize, x._np_dtype.itemsize)):
+        if s._np_dtype != x._np_dtype and not (_uses_autocast(x) and 8 not in (s._np_dtype.itemsize, x._np_dtype.itemsize)):
             raise RuntimeError(f"{name}: input, hidden state and weights must have the same dtype, got {x.dtype} and "
                                f"{s.dtype}")
 
@@ -253,7 +253,7 @@ def _cell_input(name, input, states, w_ih, w_hh):
     return input, list(states), False
 
 
-def _by_parts(x):
+def _uses_autocast(x):
     """True if a cell is computed from separate ops: inside autocast each of them has its own dtype.
     """
     return autocast.covers(x)
@@ -263,16 +263,16 @@ def _by_parts(x):
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """Computes one step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
     x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx), w_ih, w_hh)
-    if _by_parts(x):
+    if _uses_autocast(x):
         _, h, c = _compose_lstm(x, h, c, w_ih, w_hh, b_ih, b_hh, None, (x._sizes[0],), False)
         return (h.squeeze(0), c.squeeze(0)) if single else (h, c)
-    b_ih, b_hh = _both(b_ih, b_hh, w_hh)
+    b_ih, b_hh = _fill_missing_bias(b_ih, b_hh, w_hh)
     _, h, c, *_ = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._sizes[0],), reverse=False,
-                             keep=_keeps(x, h, c, w_ih, w_hh, b_ih, b_hh))
+                             keep=_needs_grad(x, h, c, w_ih, w_hh, b_ih, b_hh))
     return (h.squeeze(0), c.squeeze(0)) if single else (h, c)
 
 
-def _both(b_ih, b_hh, w_hh):
+def _fill_missing_bias(b_ih, b_hh, w_hh):
     """Returns both biases, or None for both. A missing bias is replaced by zeros if the other is
     given."""
     if (b_ih is None) == (b_hh is None):
@@ -285,11 +285,11 @@ def _both(b_ih, b_hh, w_hh):
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """Computes one step of a GRU: (B, I), (B, H) -> (B, H)."""
     x, (h,), single = _cell_input("gru_cell", input, (hx,), w_ih, w_hh)
-    if _by_parts(x):
+    if _uses_autocast(x):
         h = _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, (x._sizes[0],), False)[1]
         return h.squeeze(0) if single else h
-    b_ih, b_hh = _both(b_ih, b_hh, w_hh)
-    h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._sizes[0],), reverse=False, keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]
+    b_ih, b_hh = _fill_missing_bias(b_ih, b_hh, w_hh)
+    h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._sizes[0],), reverse=False, keep=_needs_grad(x, h, w_ih, w_hh, b_ih, b_hh))[1]
     return h.squeeze(0) if single else h
 
 
@@ -297,9 +297,9 @@ def _plain_cell(name, relu):
     def cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
         """Computes one step of a plain RNN: (B, I), (B, H) -> (B, H)."""
         x, (h,), single = _cell_input(name, input, (hx,), w_ih, w_hh)
-        b_ih, b_hh = _both(b_ih, b_hh, w_hh)
+        b_ih, b_hh = _fill_missing_bias(b_ih, b_hh, w_hh)
         h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._sizes[0],), reverse=False,
-                      keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]
+                      keep=_needs_grad(x, h, w_ih, w_hh, b_ih, b_hh))[1]
         return h.squeeze(0) if single else h
     cell.__name__ = name
     return register_op(method=False, name=name, autocast="lower")(cell)

@@ -8,7 +8,7 @@ from mindtorch.core.grad_mode import mode as grad_mode
 from mindtorch.core.stride_rules import by_operand
 from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
-from mindtorch.ops.nn._fused import again_wide, check_tensor_arg, scalar_type_name
+from mindtorch.ops.nn._fused import composite_backward_upcast, check_tensor_arg, scalar_type_name
 from mindtorch.ops.basic import mul_
 from mindtorch.ops.linalg.matmul import bmm_
 from mindtorch.ops.nn.pooling import _adaptive_mean
@@ -210,7 +210,7 @@ def _compose_grid(x, grid, mode, padding, align):
 
 def _grid_rule(ctx, grad):
     if grad_mode.on:
-        return again_wide(lambda x, grid: _compose_grid(x, grid, ctx.kind, ctx.padding, ctx.align), (ctx.x, ctx.grid), grad)
+        return composite_backward_upcast(lambda x, grid: _compose_grid(x, grid, ctx.kind, ctx.padding, ctx.align), (ctx.x, ctx.grid), grad)
     return _grid_grad(grad, ctx.x, ctx.grid, kind=ctx.kind, padding=ctx.padding, align=ctx.align, needs=ctx.needs)
 
 
@@ -221,19 +221,19 @@ _grid_sample = {n: primitive(f"grid_sampler_{n}d", "x, grid, *, kind, padding, a
 def _sampled(input, grid, mode, padding_mode, align_corners):
     check_tensor_arg("grid_sampler", "input", input)
     check_tensor_arg("grid_sampler", "grid", grid, 2)
-    x, t, size, places = input, grid, input._sizes, grid._sizes
+    x, t, size, grid_size = input, grid, input._sizes, grid._sizes
     ndim = len(size)
-    if size[0] != places[0]:
+    if size[0] != grid_size[0]:
         raise RuntimeError("grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
-                           f"{list(size)} and grid with sizes {list(places)}")
-    if places[-1] != ndim - 2:
+                           f"{list(size)} and grid with sizes {list(grid_size)}")
+    if grid_size[-1] != ndim - 2:
         raise RuntimeError(f"grid_sampler(): expected grid to have size {ndim - 2} in last dimension, but got grid "
                            "with sizes "
-                           f"{list(places)}")
-    if ndim not in (4, 5) or len(places) != ndim:
+                           f"{list(grid_size)}")
+    if ndim not in (4, 5) or len(grid_size) != ndim:
         raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
                            "input with "
-                           f"sizes {list(size)} and grid with sizes {list(places)}")
+                           f"sizes {list(size)} and grid with sizes {list(grid_size)}")
     if ndim == 5 and mode == "bicubic":
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
     if 0 in size[2:]:

@@ -48,17 +48,17 @@ def histc(input, bins=100, min=0, max=0):
     As in PyTorch, integers are supported on devices but not on the host.
     """
     check_tensor("histc", input)
-    whole = input._np_dtype.kind in "iu" and input._handle is not None
-    if input._np_dtype.kind not in "fV" and not whole:
+    is_integer = input._np_dtype.kind in "iu" and input._handle is not None
+    if input._np_dtype.kind not in "fV" and not is_integer:
         raise not_implemented("histc", input)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
-    if whole:
-        return _histc_whole(input, bins, int(min), int(max))
+    if is_integer:
+        return _histc_integer(input, bins, int(min), int(max))
     return _histc(input, bins=bins, low=min, high=max)
 
 
-def _histc_whole(input, bins, low, high):
+def _histc_integer(input, bins, low, high):
     if low > high:
         raise RuntimeError("torch.histc: max must be larger than min")
     x = cast(input.detach().reshape(-1), I64)
@@ -155,4 +155,4 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     columns = input.detach().reshape(-1, d).unbind(1)
     edges = [_edges("histogramdd", x, b, r, i) for i, (x, b, r) in enumerate(zip(columns, bins, pairs))]
     r = _result(_histogram(columns, edges, w, density), input, w)
-    return _Histogramdd(r, tuple(e if own else _result(e, input, w) for own, e in zip(given, edges)))
+    return _Histogramdd(r, tuple(e if is_given else _result(e, input, w) for is_given, e in zip(given, edges)))

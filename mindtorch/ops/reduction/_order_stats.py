@@ -10,10 +10,10 @@ from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
 from mindtorch.ops._operands import scalar
 from mindtorch.ops.elementwise._ternary import lerp_
 from mindtorch.ops.basic import add_, cast, mul_, sub_
-from mindtorch.ops.reduction.reduce import _extreme_grad, need_elements
+from mindtorch.ops.reduction.reduce import _extreme_grad, check_nonempty
 
 
-def _to_picked(ctx, grad):
+def _selected_backward(ctx, grad):
     """Gradient rule of primitives that pick one element per slice and return (values, indices). The
     gradient goes to the picked element."""
     return put_at(grad[0], ctx.out1, axis=ctx.axis, keepdim=ctx.keepdim, shape=ctx.shapes[0], repeated=False)
@@ -25,14 +25,14 @@ def _along(name, input, dim):
         raise not_implemented(name, input)
     axis = wrap_dim(name, dim, input.ndim)
     if input.ndim:
-        need_elements(name, input, axis)
+        check_nonempty(name, input, axis)
     return axis
 
 
 # ------------------------------------------------------------------ median
 def _median(name, skip):
     full = primitive(name + "_all", "a", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, None, False), node=name.capitalize() + "Backward0")
-    along = primitive(name + "_dim", "a, *, axis, keepdim", _to_picked, nondiff=(1,), node=name.capitalize() + "Backward1")
+    along = primitive(name + "_dim", "a, *, axis, keepdim", _selected_backward, nondiff=(1,), node=name.capitalize() + "Backward1")
     result = struct(name, "values indices")
 
     def median(input, dim=None, keepdim=False):
@@ -53,8 +53,8 @@ nanmedian = _median("nanmedian", True)
 
 
 # ------------------------------------------------------------------ kthvalue, mode
-_kthvalue = primitive("kthvalue", "a, *, k, axis, keepdim", _to_picked, nondiff=(1,))
-_mode = primitive("mode", "a, *, axis, keepdim", _to_picked, nondiff=(1,))
+_kthvalue = primitive("kthvalue", "a, *, k, axis, keepdim", _selected_backward, nondiff=(1,))
+_mode = primitive("mode", "a, *, axis, keepdim", _selected_backward, nondiff=(1,))
 _Kthvalue, _Mode = struct("kthvalue", "values indices"), struct("mode", "values indices")
 
 

@@ -30,12 +30,12 @@ from mindtorch.ops.elementwise.unary import abs_, exp_, sgn_
 
 
 # ------------------------------------------------------------------ shapes
-#: spread: a reduced tensor repeated over the shape it was reduced from.
-spread = primitive("spread", "g, *, shape, axes, keepdim", lambda ctx, grad: sum_dims(grad, axes=ctx.axes, keepdim=ctx.keepdim), raw=True,
-                   layout=as_computed, node="ExpandBackward0")
+#: expand_reduced: a reduced tensor repeated over the shape it was reduced from.
+expand_reduced = primitive("expand_reduced", "g, *, shape, axes, keepdim", lambda ctx, grad: sum_dims(grad, axes=ctx.axes, keepdim=ctx.keepdim), raw=True,
+                           layout=as_computed, node="ExpandBackward0")
 
 
-def _beside(g, shape, axes, keepdim):
+def _restore_dims(g, shape, axes, keepdim):
     """Reinserts the reduced dims of g, so that it broadcasts to the shape it was reduced from."""
     if axes is not None and not keepdim and len(axes) < len(shape):
         for d in axes:
@@ -43,7 +43,7 @@ def _beside(g, shape, axes, keepdim):
     return g
 
 
-def _summed(ctx, grad, shape, axes, keepdim):
+def _sum_backward(ctx, grad, shape, axes, keepdim):
     """Returns the gradient of a sum.
 
     For a leaf, it is the sum's gradient expanded to the operand's shape with strides of 0, as in
@@ -51,12 +51,12 @@ def _summed(ctx, grad, shape, axes, keepdim):
     C-contiguous memory.
     """
     if ctx._next_edges[0].__class__ is tuple:
-        return spread(grad, shape=shape, axes=axes, keepdim=keepdim)
-    return expand_(_beside(grad, shape, axes, keepdim), size=shape)
+        return expand_reduced(grad, shape=shape, axes=axes, keepdim=keepdim)
+    return expand_(_restore_dims(grad, shape, axes, keepdim), size=shape)
 
 
-sum_all = primitive("sum_all", "a", lambda ctx, grad: _summed(ctx, grad, ctx.shapes[0], None, False), node="SumBackward0")
-sum_dims = primitive("sum_dims", "a, *, axes, keepdim", lambda ctx, grad: _summed(ctx, grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="SumBackward1")
+sum_all = primitive("sum_all", "a", lambda ctx, grad: _sum_backward(ctx, grad, ctx.shapes[0], None, False), node="SumBackward0")
+sum_dims = primitive("sum_dims", "a, *, axes, keepdim", lambda ctx, grad: _sum_backward(ctx, grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="SumBackward1")
 
 
 def count(shape, axes):
@@ -106,14 +106,15 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 _without_nan = primitive("without_nan", "a", lambda ctx, grad: mul_(grad, cast(eq_(ctx.a, ctx.a), grad._np_dtype)), node="NansumBackward0")
 
 
-def _average(g, shape, axes, keepdim):
-    return spread(mul_(g, scalar(1 / max(count(shape, axes), 1), g)), shape=shape, axes=axes, keepdim=keepdim)
+def _mean_backward(g, shape, axes, keepdim):
+    return expand_reduced(mul_(g, scalar(1 / max(count(shape, axes), 1), g)), shape=shape, axes=axes, keepdim=keepdim)
 
 
-mean_all = primitive("mean_all", "a", lambda ctx, grad: _average(grad, ctx.shapes[0], None, False), node="MeanBackward0")
-mean_dims = primitive("mean_dims", "a, *, axes, keepdim", lambda ctx, grad: _average(grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="MeanBackward1")
+mean_all = primitive("mean_all", "a", lambda ctx, grad: _mean_backward(grad, ctx.shapes[0], None, False), node="MeanBackward0")
+mean_dims = primitive("mean_dims", "a, *, axes, keepdim", lambda ctx, grad: _mean_backward(grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="MeanBackward1")
 #: the mean that variances use: accumulated in double precision
-wide_mean = primitive("wide_mean", "a, *, axes, keepdim", lambda ctx, grad: _average(grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="MeanBackward1")
+mean_upcast = primitive("mean_upcast", "a, *, axes, keepdim", lambda ctx, grad: _mean_backward(grad, ctx.shapes[0], ctx.axes, ctx.keepdim),
+                        node="MeanBackward1")
 
 
 @register_op(out=True)
@@ -147,15 +148,15 @@ def _prod_grad(g, a, out, axis, keepdim):
     if not mode.on:
         return _prod_backward(g, a, out, axis=axis, keepdim=keepdim)
     axes = None if axis is None else (axis,)
-    wide = spread(g, shape=a._sizes, axes=axes, keepdim=keepdim)
+    expanded = expand_reduced(g, shape=a._sizes, axes=axes, keepdim=keepdim)
     if not a.ndim:
-        return wide
+        return expanded
     if of_all(all_(a, axes=None, keepdim=False)).all():
-        return mul_(wide, conj(div_(spread(out, shape=a._sizes, axes=axes, keepdim=keepdim), a)))
+        return mul_(expanded, conj(div_(expand_reduced(out, shape=a._sizes, axes=axes, keepdim=keepdim), a)))
     # A factor is zero: the quotient would be 0 / 0.
     if axis is None:
-        return mul_(wide, conj(product_of_others(a.reshape(-1), 0).reshape(a._sizes)))
-    return mul_(wide, conj(product_of_others(a, axis)))
+        return mul_(expanded, conj(product_of_others(a.reshape(-1), 0).reshape(a._sizes)))
+    return mul_(expanded, conj(product_of_others(a, axis)))
 
 
 prod_all = primitive("prod_all", "a", lambda ctx, grad: _prod_grad(grad, ctx.a, ctx.out, None, False), node="ProdBackward0")
@@ -186,17 +187,17 @@ _share = primitive("extreme_share", "a, out, *, axes, keepdim, nan", raw=True)
 
 
 def _extreme_grad(g, a, out, axes, keepdim, nan=True):
-    return mul_(spread(g, shape=a._sizes, axes=axes, keepdim=keepdim), _share(a, out, axes=axes, keepdim=keepdim, nan=nan))
+    return mul_(expand_reduced(g, shape=a._sizes, axes=axes, keepdim=keepdim), _share(a, out, axes=axes, keepdim=keepdim, nan=nan))
 
 
 def _extreme(name):
     """Defines the primitives of a reduction by maximum or minimum: over all elements, over axes,
     and along one axis as (values, indices)."""
-    title_ = name.capitalize()
-    full = primitive(name + "_all", "a", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, None, False), node=title_ + "Backward1")
+    camel = name.capitalize()
+    full = primitive(name + "_all", "a", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, None, False), node=camel + "Backward1")
     dims = primitive("a" + name, "a, *, axes, keepdim", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, ctx.axes, ctx.keepdim, False))
     along = primitive(name + "_dim", "a, *, axis, keepdim", lambda ctx, grad: put_at(
-        grad[0], ctx.out1, axis=ctx.axis, keepdim=ctx.keepdim, shape=ctx.shapes[0], repeated=False), nondiff=(1,), node=title_ + "Backward0")
+        grad[0], ctx.out1, axis=ctx.axis, keepdim=ctx.keepdim, shape=ctx.shapes[0], repeated=False), nondiff=(1,), node=camel + "Backward0")
     return full, dims, along
 
 
@@ -210,7 +211,7 @@ def _no_complex(name, x):
         raise not_implemented(name, x)
 
 
-def need_elements(name, x, axis, kind=IndexError):
+def check_nonempty(name, x, axis, kind=IndexError):
     """Raises an error if the reduced dim is empty. `kind` is the error for a reduction over all
     dims (axis=None)."""
     if x._numel == 0:
@@ -231,11 +232,11 @@ def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise
         dim = read(name, "dim", "int", dim)
     _no_complex(name, input)
     if dim is None:
-        need_elements(name, input, None, RuntimeError)
+        check_nonempty(name, input, None, RuntimeError)
         return full(input)
     axis = wrap_dim(name, dim, input.ndim)
     if input.ndim:
-        need_elements(name, input, axis)
+        check_nonempty(name, input, axis)
     return made(struct_, along(input, axis=axis, keepdim=keepdim))
 
 
@@ -257,10 +258,10 @@ def _amax_or_amin(name, input, dim, keepdim, prim):
     check_tensor(name, input)
     axes = wrap_dims(name, dim, input.ndim)
     if axes is None:
-        need_elements(name, input, None, RuntimeError)
+        check_nonempty(name, input, None, RuntimeError)
     elif input._numel == 0:
         for d in axes:
-            need_elements(name, input, d)
+            check_nonempty(name, input, d)
     _no_complex(name, input)
     return prim(input, axes=axes, keepdim=keepdim)
 
@@ -295,7 +296,7 @@ def _arg(name):
             raise not_implemented(name, input)
         axis = None if dim is None else wrap_dim(name, dim, input.ndim)
         if input.ndim or not input._numel:
-            need_elements(name, input, axis)
+            check_nonempty(name, input, axis)
         return prim(input, axis=axis, keepdim=keepdim)
     arg.__name__ = name
     which = "largest" if name == "argmax" else "smallest"
@@ -347,8 +348,8 @@ def count_nonzero(input, dim=None):
 # ------------------------------------------------------------------ logsumexp
 logsumexp_ = primitive(
     "logsumexp", "a, *, axes, keepdim",
-    lambda ctx, grad: mul_(spread(grad, shape=ctx.shapes[0], axes=ctx.axes, keepdim=ctx.keepdim), conj(exp_(sub_(
-        ctx.a, spread(ctx.out, shape=ctx.shapes[0], axes=ctx.axes, keepdim=ctx.keepdim))))))
+    lambda ctx, grad: mul_(expand_reduced(grad, shape=ctx.shapes[0], axes=ctx.axes, keepdim=ctx.keepdim), conj(exp_(sub_(
+        ctx.a, expand_reduced(ctx.out, shape=ctx.shapes[0], axes=ctx.axes, keepdim=ctx.keepdim))))))
 
 
 @register_op(out=True, aliases="special.logsumexp")
@@ -361,7 +362,7 @@ def logsumexp(input, dim, keepdim=False):
 # ------------------------------------------------------------------ moments
 def _var_grad(g, a, axes, keepdim, correction):
     n = count(a._sizes, axes)
-    d = sub_(a, wide_mean(a, axes=axes, keepdim=True))
+    d = sub_(a, mean_upcast(a, axes=axes, keepdim=True))
     rest = n - correction
     if rest > 0 or rest and axes is not None:
         g = mul_(g, scalar(2 / rest, g))
@@ -369,7 +370,7 @@ def _var_grad(g, a, axes, keepdim, correction):
         # Applied to d and not to g, so that the tangent of an empty input, which is an empty sum,
         # is 0.
         d = mul_(abs_(d) if axes is None else d, scalar(math.inf, g))
-    return same_kind(mul_(same_kind(spread(g, shape=a._sizes, axes=axes, keepdim=keepdim), d), d), a)
+    return same_kind(mul_(same_kind(expand_reduced(g, shape=a._sizes, axes=axes, keepdim=keepdim), d), d), a)
 
 
 def _std_grad(g, a, out, axes, keepdim, correction):
@@ -414,20 +415,20 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return _moment("std", std_, input, dim, unbiased, keepdim, correction)
 
 
-def _mean_beside(input, dim, keepdim):
-    return wide_mean(input, axes=None if dim.__class__ is bool else wrap_dims("mean", dim, input.ndim), keepdim=keepdim)
+def _mean_of_moment(input, dim, keepdim):
+    return mean_upcast(input, axes=None if dim.__class__ is bool else wrap_dims("mean", dim, input.ndim), keepdim=keepdim)
 
 
 @register_op(method=False)
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """Returns (variance, mean) over `dim`."""
-    return var(input, dim, unbiased, keepdim, correction=correction), _mean_beside(input, dim, keepdim)
+    return var(input, dim, unbiased, keepdim, correction=correction), _mean_of_moment(input, dim, keepdim)
 
 
 @register_op(method=False)
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """Returns (standard deviation, mean) over `dim`."""
-    return std(input, dim, unbiased, keepdim, correction=correction), _mean_beside(input, dim, keepdim)
+    return std(input, dim, unbiased, keepdim, correction=correction), _mean_of_moment(input, dim, keepdim)
 
 
 # ------------------------------------------------------------------ norms
@@ -444,19 +445,19 @@ def _norm_grad(g, a, out, p, axes, keepdim):
         none = scalar(0, out)
         # For a norm of zero, an infinite gradient becomes NaN, as in PyTorch.
         g, out = mul_(g, cast(ne_(out, none), g._np_dtype)), add_(out, cast(eq_(out, none), out._np_dtype))
-        g, out = _beside(g, shape, axes, keepdim), _beside(out, shape, axes, keepdim)
+        g, out = _restore_dims(g, shape, axes, keepdim), _restore_dims(out, shape, axes, keepdim)
         return mul_(same_kind(g, a), div_(a, same_kind(out, a)))
-    wide = spread(g, shape=shape, axes=axes, keepdim=keepdim)
+    expanded = expand_reduced(g, shape=shape, axes=axes, keepdim=keepdim)
     if p == 1:
-        return mul_(sgn_(a), same_kind(wide, a))
+        return mul_(sgn_(a), same_kind(expanded, a))
     size = abs_(a)
     if p < 1:
         # The power is infinite at zero, where the derivative is defined as 0. The product is not
         # masked as a whole, so that NaN propagates.
         along = mul_(sgn_(a), same_kind(mask_grad(pow_number(size, p=p - 1), ne_(size, scalar(0, size))), a))
-        return mul_(along, same_kind(mul_(wide, spread(pow_number(out, p=1 - p), shape=shape, axes=axes, keepdim=keepdim)), a))
+        return mul_(along, same_kind(mul_(expanded, expand_reduced(pow_number(out, p=1 - p), shape=shape, axes=axes, keepdim=keepdim)), a))
     ratio = mask_grad(div_(g, pow_number(out, p=p - 1)), ne_(out, scalar(0, out)))
-    ratio = same_kind(spread(ratio, shape=shape, axes=axes, keepdim=keepdim), a)
+    ratio = same_kind(expand_reduced(ratio, shape=shape, axes=axes, keepdim=keepdim), a)
     if p < 2:
         return mul_(mul_(sgn_(a), same_kind(pow_number(size, p=p - 1), a)), ratio)
     return mul_(mul_(a, same_kind(pow_number(size, p=p - 2), a)), ratio)
@@ -479,8 +480,8 @@ def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector
     if x._numel == 0 and (p < 0 or p == math.inf):
         for d in range(x.ndim) if axes is None else axes:
             if x._sizes[d] == 0:
-                whole = "on an empty tensor" if axes is None else f"on the dimension {d}"
-                raise RuntimeError(f"linalg.vector_norm cannot compute the {p:g} norm {whole} because the operation "
+                where = "on an empty tensor" if axes is None else f"on the dimension {d}"
+                raise RuntimeError(f"linalg.vector_norm cannot compute the {p:g} norm {where} because the operation "
                                    f"does not have an identity")
     return vector_norm_(x, p=p, axes=axes, keepdim=keepdim)
 

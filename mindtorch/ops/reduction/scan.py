@@ -134,7 +134,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 # ------------------------------------------------------------------ trapezoidal rule
 #
 # Integers are added as integers, in PyTorch's order: float32 cannot represent large sums.
-def _samples(name, y, x, dx, dim):
+def _check_samples(name, y, x, dx, dim):
     """Checks the arguments. Returns (axis, spacings between the sample points x or None)."""
     check_tensor(name, y)
     if y.ndim == 0:
@@ -156,7 +156,7 @@ def _samples(name, y, x, dx, dim):
     return axis, diff_(x, axis=0).reshape([-1 if i == axis else 1 for i in range(y.ndim)])
 
 
-def _heights(y, axis):
+def _neighbor_sums(y, axis):
     """Returns the sums of neighboring samples."""
     if y._np_dtype.kind not in "iu":
         return pair_sums(y, axis=axis)
@@ -168,12 +168,12 @@ def _heights(y, axis):
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     """Integrates samples y along `dim` by the trapezoidal rule. Either sample points x, or a
     spacing dx (default 1)."""
-    axis, steps = _samples("trapezoid", y, x, dx, dim)
+    axis, steps = _check_samples("trapezoid", y, x, dx, dim)
     n = y._sizes[axis]
     if n == 0:
         return new_full(y, size=tuple([n for i, n in enumerate(y._sizes) if i != axis]), value=0, np_dtype=y._np_dtype)
     if x is not None:
-        return sum_dims(_heights(y, axis) * steps, axes=(axis,), keepdim=False) / 2
+        return sum_dims(_neighbor_sums(y, axis) * steps, axes=(axis,), keepdim=False) / 2
     ends = y.select(axis, 0) + y.select(axis, n - 1)
     r = sum_dims(y, axes=(axis,), keepdim=False) - ends * 0.5
     return r if dx is None else r * dx
@@ -182,10 +182,10 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
 @register_op(method=False)
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     """Computes the cumulative integral of samples y along `dim` by the trapezoidal rule."""
-    axis, steps = _samples("cumulative_trapezoid", y, x, dx, dim)
+    axis, steps = _check_samples("cumulative_trapezoid", y, x, dx, dim)
     if y._sizes[axis] == 0:
         return (promote_int_to_float(y) if x is None else promote_pair(promote_int_to_float(y), promote_int_to_float(x))[0]).clone()
-    heights = _heights(y, axis)
+    heights = _neighbor_sums(y, axis)
     return cumsum_(heights * ((1 if dx is None else dx) / 2), axis=axis) if x is None else cumsum_(heights * steps, axis=axis) / 2
 
 
@@ -196,14 +196,14 @@ _unstencil = primitive("gradient_backward", "g, *, axis, step, edge_order, np_dt
                        lambda ctx, grad: _stencil(grad, axis=ctx.axis, step=ctx.step, edge_order=ctx.edge_order, np_dtype=ctx.np_dtype))
 
 
-def _slope(rows, p, q):
+def _parabola_derivative(rows, p, q):
     """Returns the derivative at the first of three samples of the parabola through them. The other
     samples are at distances p and p + q."""
     a, b, c = rows
     return b * ((p + q) / (p * q)) - a * ((2 * p + q) / (p * (p + q))) - c * (p / (q * (p + q)))
 
 
-def _between(x, at, axis, edge_order):
+def _gradient_at_coordinates(x, at, axis, edge_order):
     """Returns the derivatives of samples at coordinates (n,). The coordinates may be complex and
     may require a gradient."""
     last = x._sizes[axis] - 1
@@ -217,7 +217,8 @@ def _between(x, at, axis, edge_order):
     if edge_order == 1:
         edges = (row(1) - row(0)) / steps[0], (row(last) - row(last - 1)) / steps[1]
     else:
-        edges = _slope((row(0), row(1), row(2)), *steps[:2]), _slope((row(last), row(last - 1), row(last - 2)), -steps[2], -steps[3])
+        edges = _parabola_derivative((row(0), row(1), row(2)), *steps[:2]), _parabola_derivative((row(last), row(last - 1), row(last - 2)), -steps[2],
+                                                                                                 -steps[3])
     return OPS["cat"].fn([edges[0], inside, edges[1]], axis)
 
 
@@ -245,7 +246,7 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     else:
         steps = [1 if spacing is None else spacing] * len(axes)
     x = promote_int_to_float(input)
-    wide = dtypes.default_np() if x._np_dtype.kind != "f" else x._np_dtype
+    np_dtype = dtypes.default_np() if x._np_dtype.kind != "f" else x._np_dtype
     out = []
     for d, step in zip(axes, steps):
         n = input._sizes[d]
@@ -255,15 +256,15 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
             if step._sizes != (n,):
                 raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each "
                                    "sample")
-            out.append(_between(x, promote_int_to_float(step), d, edge_order))
+            out.append(_gradient_at_coordinates(x, promote_int_to_float(step), d, edge_order))
             continue
         if listed and (step.__class__ is Tensor or is_tensor(step)):
             raise RuntimeError("torch.gradient expected each element of spacing to have one dimension, but got an element with 0 dimensions!")
         step = number_of("gradient", step, "spacing")
         if step.__class__ is complex:
-            r = _stencil(x, axis=d, step=1.0, edge_order=edge_order, np_dtype=wide)
+            r = _stencil(x, axis=d, step=1.0, edge_order=edge_order, np_dtype=np_dtype)
             one = cast(r, promote_types(r._np_dtype, C64))
             out.append(mul_(one, scalar(1 / step, one)))
         else:
-            out.append(_stencil(x, axis=d, step=float(step), edge_order=edge_order, np_dtype=wide))
+            out.append(_stencil(x, axis=d, step=float(step), edge_order=edge_order, np_dtype=np_dtype))
     return tuple(out)

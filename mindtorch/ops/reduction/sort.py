@@ -9,16 +9,16 @@ from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
-from mindtorch.ops._operands import unwritten_derivative
+from mindtorch.ops._operands import derivative_not_implemented
 from mindtorch.ops.shapes._sizes import int_of
 
 
 # ------------------------------------------------------------------ sort
-def _place(g, at, axis, shape):
+def _put_along(g, at, axis, shape):
     return put_at(g, at, axis=axis, keepdim=True, shape=shape, repeated=False)
 
 
-_sort = primitive("sort", "a, *, axis, descending", lambda ctx, grad: _place(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,), layout=like)
+_sort = primitive("sort", "a, *, axis, descending", lambda ctx, grad: _put_along(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,), layout=like)
 _argsort = primitive("argsort", "a, *, axis, descending", raw=True)
 _Sort, _Topk = struct("sort", "values indices"), struct("topk", "values indices")
 
@@ -50,7 +50,7 @@ def msort(input):
     return sort(input, 0)[0]
 
 
-_topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda ctx, grad: _place(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,))
+_topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda ctx, grad: _put_along(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,))
 
 
 @register_op(out="same")
@@ -68,9 +68,9 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
 
 
 # ------------------------------------------------------------------ unique
-_unique = primitive("unique", "a, *, inverse, counts", unwritten_derivative("_unique2"), raw=True, nondiff=(1, 2), node="NotImplemented")
-_unique_dim = primitive("unique_dim", "a, *, axis, inverse, counts", unwritten_derivative("unique_dim"), raw=True, nondiff=(1, 2), node="NotImplemented")
-_unique_consecutive = primitive("unique_consecutive", "a, *, axis, inverse, counts", unwritten_derivative("unique_consecutive"), raw=True,
+_unique = primitive("unique", "a, *, inverse, counts", derivative_not_implemented("_unique2"), raw=True, nondiff=(1, 2), node="NotImplemented")
+_unique_dim = primitive("unique_dim", "a, *, axis, inverse, counts", derivative_not_implemented("unique_dim"), raw=True, nondiff=(1, 2), node="NotImplemented")
+_unique_consecutive = primitive("unique_consecutive", "a, *, axis, inverse, counts", derivative_not_implemented("unique_consecutive"), raw=True,
                                 nondiff=(1, 2), node="NotImplemented")
 
 
@@ -82,7 +82,7 @@ def _real(name, x):
     return x
 
 
-def _answer(results):
+def _drop_none(results):
     out = tuple([x for x in results if x is not None])
     return out[0] if len(out) == 1 else out
 
@@ -94,13 +94,13 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     _real("unique", input)
     inverse, counts = bool(return_inverse), bool(return_counts)
     if dim is None or input.ndim == 0:
-        return _answer(_unique(input, inverse=inverse, counts=counts))
+        return _drop_none(_unique(input, inverse=inverse, counts=counts))
     axis = wrap_dim("unique", dim, input.ndim)
-    _no_other_zeros(input._sizes, axis)
-    return _answer(_unique_dim(input, axis=axis, inverse=inverse, counts=counts))
+    _check_other_dims(input._sizes, axis)
+    return _drop_none(_unique_dim(input, axis=axis, inverse=inverse, counts=counts))
 
 
-def _no_other_zeros(shape, axis):
+def _check_other_dims(shape, axis):
     """Raises RuntimeError if the slices along an axis have no elements to compare."""
     if shape.count(0) > 1:
         raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
@@ -115,8 +115,8 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     axis = None
     if dim is not None:
         axis = wrap_dim("unique_consecutive", dim, input.ndim)
-        _no_other_zeros(input._sizes, axis)
-    return _answer(_unique_consecutive(input, axis=axis, inverse=bool(return_inverse), counts=bool(return_counts)))
+        _check_other_dims(input._sizes, axis)
+    return _drop_none(_unique_consecutive(input, axis=axis, inverse=bool(return_inverse), counts=bool(return_counts)))
 
 
 # ------------------------------------------------------------------ search

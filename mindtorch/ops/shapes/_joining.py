@@ -43,7 +43,7 @@ def common_dtype(tensors):
     return tensors
 
 
-def join(tensors, dim=0):
+def cat_tensors(tensors, dim=0):
     """Concatenates a list of tensors (torch.cat)."""
     tensors = tensor_list("cat", tensors)
     if not tensors:
@@ -66,7 +66,7 @@ def join(tensors, dim=0):
     return cat_(tensors, dim=wrap_dim("cat", dim, n))
 
 
-def pile(tensors, dim=0):
+def stack_tensors(tensors, dim=0):
     """Stacks a list of tensors (torch.stack)."""
     tensors = tensor_list("stack", tensors)
     if not tensors:

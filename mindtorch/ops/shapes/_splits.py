@@ -7,7 +7,7 @@ from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.core.sync import to_host
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.indexing._basic_index import along, narrow, pick
-from mindtorch.ops.shapes._joining import join, pile
+from mindtorch.ops.shapes._joining import cat_tensors, stack_tensors
 from mindtorch.ops.shapes._sizes import int_of, ints_of, size_of
 
 
@@ -17,10 +17,10 @@ def _parts(g):
     return g if g.__class__ is list else [g]
 
 
-_split_one = primitive("split", "a, *, dim, bounds", lambda ctx, grad: join(_parts(grad), ctx.dim), view=True)
-_split_sizes = primitive("split_with_sizes", "a, *, dim, bounds", lambda ctx, grad: join(_parts(grad), ctx.dim), view=True)
-_unbind = primitive("unbind", "a, *, dim", lambda ctx, grad: pile(_parts(grad), ctx.dim), view=True)
-_unsafe_split = primitive("unsafe_split", "a, *, dim, bounds", lambda ctx, grad: join(_parts(grad), ctx.dim), raw=True)
+_split_one = primitive("split", "a, *, dim, bounds", lambda ctx, grad: cat_tensors(_parts(grad), ctx.dim), view=True)
+_split_sizes = primitive("split_with_sizes", "a, *, dim, bounds", lambda ctx, grad: cat_tensors(_parts(grad), ctx.dim), view=True)
+_unbind = primitive("unbind", "a, *, dim", lambda ctx, grad: stack_tensors(_parts(grad), ctx.dim), view=True)
+_unsafe_split = primitive("unsafe_split", "a, *, dim, bounds", lambda ctx, grad: cat_tensors(_parts(grad), ctx.dim), raw=True)
 # in-place writes to the parts modify the input, without a record in autograd
 _unsafe_split.prim.shares = True
 

@@ -16,7 +16,7 @@ from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
 from mindtorch.ops.basic import cast, new_full, sum_to
 from mindtorch.ops.indexing._gather import select_rows
 from mindtorch.ops.indexing._basic_index import tensor_list
-from mindtorch.ops.shapes._joining import join, pile
+from mindtorch.ops.shapes._joining import cat_tensors, stack_tensors
 from mindtorch.ops.shapes._sizes import format_name, int_of, ints_of, size_of
 from mindtorch.ops.shapes.views import atleast, diagonal_, expand_to, reshape_, transpose_, unsafe_view, view_
 
@@ -25,20 +25,20 @@ from mindtorch.ops.shapes.views import atleast, diagonal_, expand_to, reshape_, 
 @register_op(out=True, method=False, aliases="concat concatenate", overlap="assert_no_overlap")
 def cat(tensors, dim=0):
     """Concatenates tensors along a dim, in their common dtype."""
-    return join(tensors, dim)
+    return cat_tensors(tensors, dim)
 
 
 @register_op(out=True, method=False, overlap="assert_no_overlap")
 def stack(tensors, dim=0):
     """Joins tensors of one shape along a new dim."""
-    return pile(tensors, dim)
+    return stack_tensors(tensors, dim)
 
 
 def _all_atleast(n, name, tensors):
-    return [atleast(n, x) for x in _some(name, tensors)]
+    return [atleast(n, x) for x in _nonempty_list(name, tensors)]
 
 
-def _some(name, tensors):
+def _nonempty_list(name, tensors):
     tensors = tensor_list(name, tensors)
     if not tensors:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
@@ -49,26 +49,26 @@ def _some(name, tensors):
 def hstack(tensors):
     """Concatenates tensors along dim 1 (one-dimensional tensors along dim 0)."""
     tensors = _all_atleast(1, "hstack", tensors)
-    return join(tensors, 0 if tensors[0].ndim == 1 else 1)
+    return cat_tensors(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
 @register_op(out=True, method=False, aliases="row_stack")
 def vstack(tensors):
     """Concatenates tensors along dim 0. One-dimensional tensors are rows."""
-    return join(_all_atleast(2, "vstack", tensors), 0)
+    return cat_tensors(_all_atleast(2, "vstack", tensors), 0)
 
 
 @register_op(out=True, method=False)
 def dstack(tensors):
     """Concatenates tensors along dim 2."""
-    return join(_all_atleast(3, "dstack", tensors), 2)
+    return cat_tensors(_all_atleast(3, "dstack", tensors), 2)
 
 
 @register_op(out=True, method=False)
 def column_stack(tensors):
     """Concatenates tensors along dim 1. Tensors with fewer than two dims are columns."""
-    cols = [reshape_(x, (x._numel, 1)) if x.ndim <= 1 else x for x in _some("column_stack", tensors)]
-    return join(cols, 1)
+    cols = [reshape_(x, (x._numel, 1)) if x.ndim <= 1 else x for x in _nonempty_list("column_stack", tensors)]
+    return cat_tensors(cols, 1)
 
 
 
@@ -90,7 +90,7 @@ def block_diag(*tensors):
         n = x._sizes[1]
         rows.append(constant_pad(x, (at, width - at - n)))
         at += n
-    return join(rows, 0)
+    return cat_tensors(rows, 0)
 
 
 # ------------------------------------------------------------------ repeating
@@ -140,7 +140,7 @@ Tensor.tile = _tile_method
 
 _repeat_each = primitive("repeat_interleave", "a, *, n, dim", lambda ctx, grad: _sum_groups(grad, ctx.n, ctx.dim, ctx.shapes[0]), raw=True)
 #: 0, 1, 2, ..., each repeated as often as `counts` specifies
-_repeat_places = primitive("repeat_places", "counts, *, np_dtype", None, raw=True)
+_repeat_indices = primitive("repeat_indices", "counts, *, np_dtype", None, raw=True)
 
 
 def _sum_groups(g, n, dim, shape):
@@ -156,7 +156,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """
     if repeats is None:
         _check_counts(input)
-        return _repeat_places(input, np_dtype=input._np_dtype)
+        return _repeat_indices(input, np_dtype=input._np_dtype)
     if dim is None:
         input, dim = reshape_(input, (input._numel,)), 0
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
@@ -172,11 +172,11 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
             raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
                                f"{repeats._numel} and input.size({dim}) = {n}")
         else:
-            places = _repeat_places(repeats, np_dtype=I64)
-            if output_size is not None and output_size != places._numel:
+            indices = _repeat_indices(repeats, np_dtype=I64)
+            if output_size is not None and output_size != indices._numel:
                 raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
-                                   f"{places._numel}")
-            return select_rows(x, places, dim=dim, check=False)
+                                   f"{indices._numel}")
+            return select_rows(x, indices, dim=dim, check=False)
     repeats = int_of("repeat_interleave", repeats, "repeats")
     if repeats < 0:
         raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
@@ -374,7 +374,7 @@ def cartesian_prod(*tensors):
             raise RuntimeError(f"Expect a 1D vector, but got shape {list(x._sizes)}")
     if len(tensors) == 1:
         return tensors[0]
-    return pile([reshape_(x, (x._numel,)) for x in meshgrid(*tensors, indexing="ij")], 1)
+    return stack_tensors([reshape_(x, (x._numel,)) for x in meshgrid(*tensors, indexing="ij")], 1)
 
 
 @register_op(method=False)
@@ -386,18 +386,18 @@ def combinations(input, r=2, with_replacement=False):
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
         return new_full(input, size=(0,), value=0, np_dtype=input._np_dtype)
-    rows = _combination_places(input, n=input._numel, r=r, with_replacement=bool(with_replacement))
+    rows = _combination_indices(input, n=input._numel, r=r, with_replacement=bool(with_replacement))
     return unsafe_view(select_rows(input, reshape_(rows, (rows._numel,)), dim=0, check=False), size=rows._sizes)
 
 
 #: the combinations of r integers below n, one per row
-_combination_places = primitive("combination_places", "like, *, n, r, with_replacement", None, raw=True)
+_combination_indices = primitive("combination_indices", "like, *, n, r, with_replacement", None, raw=True)
 
 
 # ------------------------------------------------------------------ triangles and diagonals
 tril_ = primitive("tril", "a, *, diagonal", lambda ctx, grad: tril_(grad, diagonal=ctx.diagonal), raw=True)
 triu_ = primitive("triu", "a, *, diagonal", lambda ctx, grad: triu_(grad, diagonal=ctx.diagonal), raw=True)
-_places_in_triangle = primitive("tri_indices", "*, row, col, offset, lower, np_dtype, device", raw=True)
+_triangle_indices = primitive("tri_indices", "*, row, col, offset, lower, np_dtype, device", raw=True)
 
 
 def _need_matrix(name, x):
@@ -429,7 +429,7 @@ def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
     d = I64 if dtype is None else as_np(dtype)
     if d.kind not in "iu":
         raise NotImplementedError(f"\"{name}\" not implemented for '{scalar_type_name(d)}'")
-    return _places_in_triangle(row=row, col=col, offset=offset, lower=lower, np_dtype=d, device=device)
+    return _triangle_indices(row=row, col=col, offset=offset, lower=lower, np_dtype=d, device=device)
 
 
 @register_op(method=False)

@@ -96,12 +96,12 @@ def _reshape_method(self, *args, shape=None):
     """Returns the tensor in another shape: a view if the strides allow it, else a copy. A -1 is
     inferred."""
     if dispatch_state.ops:
-        return dispatch_op(_asked_reshape, (self, *args), {} if shape is None else {"shape": shape})
+        return dispatch_op(_reshape_entry, (self, *args), {} if shape is None else {"shape": shape})
     return _reshape(self, args if shape is None else (shape,))
 
 
 _reshape_method.__name__ = "reshape"
-Tensor.reshape, _asked_reshape = dispatching(lambda self, *args, shape=None: _reshape(self, args if shape is None else (shape,)),
+Tensor.reshape, _reshape_entry = dispatching(lambda self, *args, shape=None: _reshape(self, args if shape is None else (shape,)),
                                              "Tensor.reshape")(_reshape_method)
 
 
@@ -268,7 +268,7 @@ def permute(input, dims):
 def _permute_method(self, *args, dims=None):
     """Reorders the dims."""
     if dispatch_state.ops:
-        return dispatch_op(_asked_permute, (self, *args), {} if dims is None else {"dims": dims})
+        return dispatch_op(_permute_entry, (self, *args), {} if dims is None else {"dims": dims})
     return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
 
 
@@ -277,7 +277,7 @@ def _permuted(self, *args, dims=None):
 
 
 _permute_method.__name__ = "permute"
-Tensor.permute, _asked_permute = dispatching(_permuted, "Tensor.permute")(_permute_method)
+Tensor.permute, _permute_entry = dispatching(_permuted, "Tensor.permute")(_permute_method)
 
 
 def _movedim(name, x, source, destination):

@@ -12,7 +12,7 @@ from mindtorch.core.primitives import primitive
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.shapes._sizes import int_of
 from mindtorch.ops.basic import cast, conj, mul_
-from mindtorch.ops.creation._from_data import placed, spot
+from mindtorch.ops.creation._from_data import finalize_new, resolve_dtype_device
 from mindtorch.ops.shapes.shape import constant_pad, roll
 
 _SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -333,7 +333,7 @@ _frequency_line = primitive("fft_frequencies", "*, n, d, half, np_dtype, device"
 
 
 def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
-    dt, on = spot(name, dtype, device, layout)
+    dt, on = resolve_dtype_device(name, dtype, device, layout)
     dt = default_np() if dt is None else dt
     if dt.kind not in "fcV":
         raise RuntimeError(f"{name} requires a floating point or complex dtype")
@@ -343,7 +343,7 @@ def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     r = _frequency_line(n=n, d=float(d), half=half, np_dtype=dt, device=on)
-    return placed(r, requires_grad, on) if out is None else store_out(name, out, r)
+    return finalize_new(r, requires_grad, on) if out is None else store_out(name, out, r)
 
 
 @register_op(ns="fft")

@@ -36,7 +36,7 @@ _nonzero = primitive("coo_nonzero", "a, *, sparse_dim", raw=True)
 _any = primitive("coo_any", "a, at, *, count", raw=True)
 _group_max = primitive("coo_group_max", "a, group, *, count")
 _by_rows = primitive("coo_by_rows", "idx, *, rows", raw=True)
-_places = primitive("compressed_places", "ptr, ind, *, columns, block", raw=True)
+_compressed_to_coo_indices = primitive("compressed_to_coo_indices", "ptr, ind, *, columns, block", raw=True)
 _packed = primitive("compressed_packed", "idx, *, batch, major, columns", raw=True)
 _invariants = primitive("compressed_invariants", "ptr, ind, *, minor, names, sorted", raw=True)
 _top = primitive("sparse_top", "v, ptr, ind, b, *, largest", raw=True)
@@ -76,7 +76,7 @@ def _method(fn, name=None):
     return fn
 
 
-def _meaning(*names, method=True):
+def _implements(*names, method=True):
     """Decorator: registers the function as the implementation of these ops for sparse operands, and
     as a method of sparse tensors."""
     def deco(fn):
@@ -88,7 +88,7 @@ def _meaning(*names, method=True):
     return deco
 
 
-def _refuse(name, x):
+def _raise_unsupported(name, x):
     raise SparseUse(f"{name} is not implemented for a sparse tensor of dtype {x.dtype} on device {x.device} (layout torch.sparse_{x._kind})")
 
 
@@ -132,7 +132,7 @@ def _size_of(size):
     return tuple(int(n) for n in size)
 
 
-def _of_nothing(size, sparse_dim, d):
+def _empty_coo(size, sparse_dim, d):
     dense = size[sparse_dim:]
     return sparse_of(empty_(size=(sparse_dim, 0), stride=None, np_dtype=I64, device=CPU), zeros_(size=(0, *dense), stride=None, np_dtype=d, device=CPU),
                      size, True)
@@ -143,7 +143,7 @@ def _without_elements(size, dtype, kind, device):
     d = dtypes.default_np() if dtype is None else as_np(dtype)
     on = _device.get_default() if device is None else _device.check(device)
     if kind == "coo":
-        return _of_nothing(size, len(size), d).to(on)
+        return _empty_coo(size, len(size), d).to(on)
     if kind not in ("csr", "csc"):
         raise RuntimeError(f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got torch.sparse_{kind}")
     return compressed_module().without_elements(kind, size, d, on)
@@ -168,7 +168,7 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layou
     d = None if dtype is None else as_np(dtype)
     if values is None:
         size = indices if size is None else size
-        t = _of_nothing(_size_of(size), len(size), dtypes.default_np() if d is None else d)
+        t = _empty_coo(_size_of(size), len(size), dtypes.default_np() if d is None else d)
         if device is not None or _device.get_default() is not CPU:
             t = t.to(_device.check(device))
         t._sp_values.requires_grad = requires_grad
@@ -330,7 +330,7 @@ Tensor.sparse_mask = sparse_mask
 
 
 # ------------------------------------------------------------------ conversion of indices
-def _whole(name, x):
+def _check_integer(name, x):
     if x._np_dtype.kind not in "iu":
         raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{scalar_type_name(x._np_dtype)}' on device {x.device}")
 
@@ -340,7 +340,7 @@ def _convert_indices_from_coo_to_csr(input, size, *, out_int32=False):
     """Returns where each of `size` rows begins in the sorted row indices of a matrix, and where the
     last row ends."""
     check_tensor("_convert_indices_from_coo_to_csr", input)
-    _whole("convert_indices_from_coo_to_csr", input)
+    _check_integer("convert_indices_from_coo_to_csr", input)
     if len(input._sizes) > 1:
         raise RuntimeError(f"Input is supposed to be a vector, but got {len(input._sizes)} dimensional tensor.")
     rows = OPS["arange"].fn(size + 1, dtype=input.dtype, device=input.device)
@@ -353,6 +353,6 @@ def _convert_indices_from_csr_to_coo(crow_indices, col_indices, *, out_int32=Fal
     columns before rows."""
     check_tensor("_convert_indices_from_csr_to_coo", crow_indices, "crow_indices")
     check_tensor("_convert_indices_from_csr_to_coo", col_indices, "col_indices", 2)
-    _whole("convert_indices_from_csr_to_coo", crow_indices)
-    idx, _ = _places(crow_indices, col_indices, columns=bool(transpose), block=(1, 1))
+    _check_integer("convert_indices_from_csr_to_coo", crow_indices)
+    idx, _ = _compressed_to_coo_indices(crow_indices, col_indices, columns=bool(transpose), block=(1, 1))
     return cast(idx, I32 if out_int32 else I64)

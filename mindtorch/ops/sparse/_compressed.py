@@ -14,7 +14,7 @@ from mindtorch.core.tensor import Parameter, Tensor, detached, is_tensor
 from mindtorch.core.sync import to_host as host_values
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast, clone, move
-from mindtorch.ops.sparse import (_add_up, _gather, _invariants, _keys, _merged, _nonzero, _packed, _places, coalesce, is_sparse,
+from mindtorch.ops.sparse import (_add_up, _gather, _invariants, _keys, _merged, _nonzero, _packed, _compressed_to_coo_indices, coalesce, is_sparse,
                                   to_dense as _coo_to_dense)
 from mindtorch.ops.sparse._coo import _without_dtype, copied, shifted, viewed
 
@@ -27,7 +27,7 @@ def _method(fn, name=None):
     return fn
 
 
-def _meaning(*names):
+def _implements(*names):
     """Decorator: registers the function as the implementation of these ops for compressed operands,
     and as a method of compressed tensors."""
     def deco(fn):
@@ -39,7 +39,7 @@ def _meaning(*names):
     return deco
 
 
-def title(x):
+def layout_name(x):
     """Returns PyTorch's name of a tensor's layout."""
     return TITLES[x._kind] if isinstance(x, Sparse) else "Strided"
 
@@ -140,22 +140,22 @@ def convert(x, kind, blocksize, dense_dim):
     """Converts a tensor of any layout to a compressed one."""
     need = kind in ("bsr", "bsc")
     if blocksize is None and need:
-        raise RuntimeError(f"dense_to_sparse: conversion from {title(x)} to {TITLES[kind]} without blocksize argument given is not supported")
+        raise RuntimeError(f"dense_to_sparse: conversion from {layout_name(x)} to {TITLES[kind]} without blocksize argument given is not supported")
     if blocksize is not None and not need:
-        raise RuntimeError(f"dense_to_sparse: conversion from {title(x)} to {TITLES[kind]} with blocksize argument given is not supported")
+        raise RuntimeError(f"dense_to_sparse: conversion from {layout_name(x)} to {TITLES[kind]} with blocksize argument given is not supported")
     block = () if not need else tuple([int(n) for n in (blocksize if isinstance(blocksize, (list, tuple)) else (blocksize, blocksize))])
     if need and (len(block) != 2 or block[0] <= 0 or block[1] <= 0):
         raise RuntimeError(f"dense_to_sparse_{kind}: blocksize must be two positive numbers, but got {list(block)}")
     if isinstance(x, CompressedTensor):
         if dense_dim is not None and dense_dim != x.dense_dim():
-            raise RuntimeError(f"to_sparse_{kind}: conversion from {title(x)} with dense_dim argument given is not supported")
+            raise RuntimeError(f"to_sparse_{kind}: conversion from {layout_name(x)} with dense_dim argument given is not supported")
         if x._kind == kind:
             if block != blocks(x):
-                raise RuntimeError(f"to_sparse_{kind}: conversion from {title(x)} to {TITLES[kind]} with blocksize changed from {list(blocks(x))} to "
+                raise RuntimeError(f"to_sparse_{kind}: conversion from {layout_name(x)} to {TITLES[kind]} with blocksize changed from {list(blocks(x))} to "
                                    f"{list(block)} is not supported")
             return x
         if blocks(x) and block != blocks(x):
-            raise RuntimeError(f"sparse_compressed_to_sparse_{kind}: expected SparseCsr or SparseCsc layout but got {title(x)}")
+            raise RuntimeError(f"sparse_compressed_to_sparse_{kind}: expected SparseCsr or SparseCsc layout but got {layout_name(x)}")
         s = to_coo(x, blockwise=bool(block) and blocks(x) == block)
         batch, _, _ = parts(x)
         if block and blocks(x) == block:
@@ -186,7 +186,7 @@ def to_coo(x, blockwise=False):
     batch, (r, c), dense = parts(x)
     block = blocks(x)
     b = (1, 1) if blockwise or not block else block
-    idx, sorted_ = _places(x._sp_ptr, x._sp_ind, columns=by_columns(x._kind), block=b)
+    idx, sorted_ = _compressed_to_coo_indices(x._sp_ptr, x._sp_ind, columns=by_columns(x._kind), block=b)
     v = x._sp_values
     if blockwise:
         size = (*batch, r // block[0], c // block[1], *block, *dense)
@@ -206,17 +206,17 @@ def to_dense(self, dtype=None, *, masked_grad=None):
 def masked(x, mask):
     """Returns the elements of a tensor at the indices of a compressed one."""
     if not isinstance(mask, CompressedTensor):
-        raise RuntimeError(f"sparse_mask_sparse_compressed expects mask to have sparse compressed layout, got {title(mask)}")
+        raise RuntimeError(f"sparse_mask_sparse_compressed expects mask to have sparse compressed layout, got {layout_name(mask)}")
     if tuple(x.shape) != tuple(mask.shape):
         raise RuntimeError(f"sparse_mask(): operands have incompatible sizes; self has size {list(x.shape)} but mask has size {list(mask.shape)}")
     if x is mask:
         return x
     batch, (r, c), dense = parts(mask)
     block = blocks(mask)
-    idx, _ = _places(mask._sp_ptr, mask._sp_ind, columns=by_columns(mask._kind), block=block or (1, 1))
-    places = sparse_of(idx, OPS["ones"].fn((idx._sizes[1], *dense), device=mask.device), mask._sp_size, False)
+    idx, _ = _compressed_to_coo_indices(mask._sp_ptr, mask._sp_ind, columns=by_columns(mask._kind), block=block or (1, 1))
+    pattern = sparse_of(idx, OPS["ones"].fn((idx._sizes[1], *dense), device=mask.device), mask._sp_size, False)
     x = x.to_dense() if isinstance(x, Sparse) else x
-    v = x.sparse_mask(places)._sp_values
+    v = x.sparse_mask(pattern)._sp_values
     return mask._with_values(v.reshape(*mask._sp_values.shape))
 
 
@@ -224,7 +224,7 @@ def masked(x, mask):
 def _part(name, attribute, columns):
     def method(self):
         if by_columns(self._kind) is not columns:
-            raise RuntimeError(f"{name} expected sparse {'column' if columns else 'row'} compressed tensor layout but got {title(self)}")
+            raise RuntimeError(f"{name} expected sparse {'column' if columns else 'row'} compressed tensor layout but got {layout_name(self)}")
         return detached(getattr(self, attribute))
     method.__name__ = name
     _method(method)
@@ -241,7 +241,7 @@ _method(lambda self: 2, "sparse_dim")
 _method(lambda self: len(parts(self)[2]), "dense_dim")
 for _name in ("indices", "is_coalesced", "coalesce"):
     def _no(self, _name=_name):
-        raise RuntimeError(f"{_name} expected sparse coordinate tensor layout but got {title(self)}")
+        raise RuntimeError(f"{_name} expected sparse coordinate tensor layout but got {layout_name(self)}")
     _method(_no, _name)
 
 
@@ -261,7 +261,7 @@ _method(lambda self: self._sp_values._np_dtype.kind == "c", "is_complex")
 _method(lambda self: self._sp_values.is_signed(), "is_signed")
 _method(lambda self: self._sp_size[0], "__len__")
 _method(lambda self: self._sp_values.get_device(), "get_device")
-_meaning("is_same_size")(lambda input, other: tuple(input.shape) == tuple(other.shape))
+_implements("is_same_size")(lambda input, other: tuple(input.shape) == tuple(other.shape))
 CompressedTensor.itemsize = property(lambda self: self._sp_values._np_dtype.itemsize)
 
 
@@ -270,7 +270,7 @@ def _no_memory(name, what):
         x = next(t for t in self if isinstance(t, CompressedTensor)) if self.__class__ in (list, tuple) else self
         raise RuntimeError(f"Sparse {x._kind.upper()} tensors do not have {what}")
     method.__name__ = name
-    _meaning(name)(method)
+    _implements(name)(method)
 
 
 for _name, _what in (("stride", "strides"), ("is_contiguous", "is_contiguous"), ("contiguous", "is_contiguous"), ("reshape", "is_contiguous"),
@@ -279,14 +279,14 @@ for _name, _what in (("stride", "strides"), ("is_contiguous", "is_contiguous"), 
     _no_memory(_name, _what)
 
 
-@_meaning("expand", "expand_as", "broadcast_to", "repeat")
+@_implements("expand", "expand_as", "broadcast_to", "repeat")
 def _expand(input, *args, **kwargs):
-    raise RuntimeError(f"expand is unsupported for {title(input)} tensors")
+    raise RuntimeError(f"expand is unsupported for {layout_name(input)} tensors")
 
 
 @_method
 def numpy(self, *, force=False):
-    raise TypeError(f"can't convert {title(self)} layout tensor to numpy. Use Tensor.to_dense() first.")
+    raise TypeError(f"can't convert {layout_name(self)} layout tensor to numpy. Use Tensor.to_dense() first.")
 
 
 @_method
@@ -296,10 +296,10 @@ def __repr__(self, *, tensor_contents=None):
     lines = []
     names = ("ccol_indices", "row_indices") if by_columns(self._kind) else ("crow_indices", "col_indices")
     for name, t in zip((*names, "values"), (self._sp_ptr, self._sp_ind, v)):
-        shown = shifted(t.detach(), 8 + len(name))
+        text = shifted(t.detach(), 8 + len(name))
         if not t._numel:
-            shown = f"tensor([], size={tuple(t.shape)})"
-        lines.append(f"{name}={_without_dtype(shown)}")
+            text = f"tensor([], size={tuple(t.shape)})"
+        lines.append(f"{name}={_without_dtype(text)}")
     text = "tensor(" + ",\n       ".join(lines)
     more = [f"size={tuple(self._sp_size)}", f"nnz={self._nnz()}"]
     if v.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_) or v.dtype == dtypes.int64 and not v.numel():
@@ -340,7 +340,7 @@ def _set_data(self, value):
 CompressedTensor.data = property(detach, _set_data)
 
 
-@_meaning("clone")
+@_implements("clone")
 def _clone(self, *, memory_format=None):
     return compressed_of(self._kind, clone(self._sp_ptr), clone(self._sp_ind), self._sp_values.clone(), self._sp_size)
 
@@ -358,12 +358,12 @@ def _moved(self, v):
     return compressed_of(self._kind, move(self._sp_ptr, v._device), move(self._sp_ind, v._device), v, self._sp_size)
 
 
-@_meaning("to")
+@_implements("to")
 def _to(self, *args, **kwargs):
     return _moved(self, self._sp_values.to(*args, **kwargs))
 
 
-def _through_values(name):
+def _forward_to_values(name):
     def method(self, *args, **kwargs):
         return _moved(self, getattr(self._sp_values, name)(*args, **kwargs))
     method.__name__ = name
@@ -371,7 +371,7 @@ def _through_values(name):
 
 
 for _name in "float double half bfloat16 int long short char byte bool cfloat cdouble cpu cuda npu".split():
-    _through_values(_name)
+    _forward_to_values(_name)
 
 
 @_method
@@ -386,22 +386,22 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
     return self._sp_values.new_tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def _again(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+def _tensor_copy(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     r = _clone(data.detach()).to(dtype=data.dtype if dtype is None else dtype, device=data.device if device is None else device)
     return r.requires_grad_() if requires_grad else r
 
 
-compressed["tensor"] = _again
+compressed["tensor"] = _tensor_copy
 
 
 @_method
 def type(self, dtype=None, non_blocking=False):
     if dtype is None:
-        raise RuntimeError(f"Unimplemented backend {title(self)}{self.device.type.upper()}")
+        raise RuntimeError(f"Unimplemented backend {layout_name(self)}{self.device.type.upper()}")
     return _moved(self, self._sp_values.type(dtype))
 
 
-def _become(self, r):
+def _set_contents(self, r):
     """Replaces the contents of `self` with those of `r`."""
     if tuple(r._sp_size) != tuple(self._sp_size):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the shape {list(r._sp_size)}")
@@ -427,34 +427,34 @@ def without_elements(kind, size, d, device, block=()):
     return compressed_of(kind, zeros((*batch, major + 1), **of), zeros((*batch, 0), **of), values, size)
 
 
-@_meaning("zero_")
+@_implements("zero_")
 def _zero_(self):
     """Removes all elements."""
     if self.dense_dim():
         raise SparseUse(f"zero_ of a tensor with dense dims is not implemented (layout torch.sparse_{self._kind}, dtype {self.dtype}, device {self.device})")
-    return _become(self, without_elements(self._kind, tuple(self._sp_size), self._sp_values._np_dtype, self.device, blocks(self)))
+    return _set_contents(self, without_elements(self._kind, tuple(self._sp_size), self._sp_values._np_dtype, self.device, blocks(self)))
 
 
-@_meaning("fill_")
+@_implements("fill_")
 def _fill_(self, value):
     """Fills every stored element."""
-    return _become(self, self._with_values(OPS["full_like"].fn(self._sp_values.detach(), value)))
+    return _set_contents(self, self._with_values(OPS["full_like"].fn(self._sp_values.detach(), value)))
 
 
-@_meaning("copy_")
+@_implements("copy_")
 def _copy_(self, src, non_blocking=False):
     """Copies a tensor of the same layout."""
     if not isinstance(self, CompressedTensor):
-        raise RuntimeError(f"copy_sparse_compressed_ expected sparse compressed tensor layout but got {title(self)}")
-    if title(self) != title(src):
+        raise RuntimeError(f"copy_sparse_compressed_ expected sparse compressed tensor layout but got {layout_name(self)}")
+    if layout_name(self) != layout_name(src):
         raise RuntimeError("torch.copy_: copy of sparse compressed tensors having different layouts is not supported. "
-                           f"self layout is {title(self)} and src layout is {title(src)}")
+                           f"self layout is {layout_name(self)} and src layout is {layout_name(src)}")
     if tuple(self.shape) != tuple(src.shape) or self._nnz() != src._nnz() or blocks(self) != blocks(src):
         raise RuntimeError("torch.copy_: only sparse compressed tensors with the same number of specified elements, size and blocks are supported.")
-    return _become(self, _clone(src))
+    return _set_contents(self, _clone(src))
 
 
-@_meaning("zeros_like")
+@_implements("zeros_like")
 def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     if layout is not None and repr(layout) == "torch.strided":
         return OPS["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
@@ -474,14 +474,14 @@ def _like(name):
         r = _moved(input, OPS[name].fn(input._sp_values.detach(), dtype=dtype, device=device))
         return r.requires_grad_() if requires_grad else r
     fn.__name__ = name
-    _meaning(name)(fn)
+    _implements(name)(fn)
 
 
 _like("ones_like")
 _like("empty_like")
 
 
-@_meaning("new_zeros", "new_empty")
+@_implements("new_zeros", "new_empty")
 def _new_zeros(self, *size, dtype=None, device=None, layout=None, pin_memory=False, requires_grad=False):
     size = size[0] if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
     d = self._sp_values._np_dtype if dtype is None else as_np(dtype)
@@ -489,7 +489,7 @@ def _new_zeros(self, *size, dtype=None, device=None, layout=None, pin_memory=Fal
     return r.requires_grad_() if requires_grad else r
 
 
-@_meaning("resize_as_sparse_")
+@_implements("resize_as_sparse_")
 def _resize_as_sparse_(self, the_template):
     if tuple(self.shape) != tuple(the_template.shape) or self._kind != getattr(the_template, "_kind", None):
         raise SparseUse(f"resize_as_sparse_ to another size or layout is not implemented for layout torch.sparse_{self._kind}, dtype {self.dtype}, "
@@ -498,7 +498,7 @@ def _resize_as_sparse_(self, the_template):
 
 
 # ------------------------------------------------------------------ shapes
-@_meaning("transpose", "swapaxes", "swapdims")
+@_implements("transpose", "swapaxes", "swapdims")
 def _transpose(input, dim0, dim1):
     """Swaps two dims. Swapping rows and columns exchanges the row- and the column-compressed
     layout."""
@@ -520,7 +520,7 @@ def _transpose(input, dim0, dim1):
     return compressed_of(FLIPPED[input._kind], ptr, ind, v.transpose(nb + 1, nb + 2) if blocks(input) else v, size)
 
 
-@_meaning("t")
+@_implements("t")
 def _t(input):
     """Transposes a matrix."""
     if input.dim() > 2:
@@ -528,7 +528,7 @@ def _t(input):
     return _transpose(input, 0, 1)
 
 
-@_meaning("adjoint")
+@_implements("adjoint")
 def _adjoint(input):
     """Returns the conjugate transpose."""
     return _transpose(input.conj(), -2, -1)
@@ -539,12 +539,12 @@ CompressedTensor.mT = property(lambda self: _transpose(self, -2, -1))
 CompressedTensor.H = CompressedTensor.mH = property(_adjoint)
 
 
-@_meaning("t_", "transpose_")
+@_implements("t_", "transpose_")
 def _transpose_in_place(self, *dims):
-    raise RuntimeError(f"torch.transpose_: in-place transposition is not supported for {title(self)} layout")
+    raise RuntimeError(f"torch.transpose_: in-place transposition is not supported for {layout_name(self)} layout")
 
 
-@_meaning("select")
+@_implements("select")
 def _select(input, dim, index):
     """Returns the matrix at an index of the batch, or the elements of a row or column as a sparse
     COO tensor."""
@@ -567,7 +567,7 @@ def _select(input, dim, index):
     return to_coo(input).select(i, index)
 
 
-@_meaning("unbind")
+@_implements("unbind")
 def _unbind(input, dim=0):
     """Returns the tensors at each index of a dim."""
     return tuple([_select(input, dim, i) for i in range(input.shape[wrap_dim("unbind", dim, input.dim())])])

@@ -8,20 +8,20 @@ from mindtorch.core.op_registry import OPS
 from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import wrap_dims
 from mindtorch.ops.basic import cast
-from mindtorch.ops.sparse import _dots, _places, _product, _top, coalesce, is_sparse
-from mindtorch.ops.sparse._compressed import (_become, _meaning, _t, blocks, by_columns, pack, parts, title, to_coo)
+from mindtorch.ops.sparse import _dots, _compressed_to_coo_indices, _product, _top, coalesce, is_sparse
+from mindtorch.ops.sparse._compressed import (_set_contents, _implements, _t, blocks, by_columns, pack, parts, layout_name, to_coo)
 from mindtorch.ops.sparse._pointwise import KEEPING, LINEAR, _number
 from mindtorch.ops.sparse._products import addmm_by, by_rows, check_pair, linear_by, matmul_by, product_of_rows
 
 
-def _refuse(name, x):
+def _raise_unsupported(name, x):
     raise SparseUse(f"{name} is not implemented for a sparse tensor of dtype {x.dtype} on device {x.device} (layout torch.sparse_{x._kind})")
 
 
 # ------------------------------------------------------------------ products
-def _plain(name, x):
+def _check_plain_matrix(name, x):
     if x.dim() != 2 or x.dense_dim():
-        _refuse(f"{name} of a tensor with batch or dense dimensions", x)
+        _raise_unsupported(f"{name} of a tensor with batch or dense dimensions", x)
 
 
 def _rows_of(x):
@@ -35,15 +35,15 @@ def _rows_of(x):
     return x._sp_values, x._sp_ptr, x._sp_ind, by_columns(x._kind)
 
 
-@_meaning("mm")
+@_implements("mm")
 def _mm(input, mat2):
     """Computes a matrix product. It is dense if one operand is dense; two compressed operands
     return CSR."""
     for x in (input, mat2):
         if isinstance(x, CompressedTensor) and x.dim() == 2:
-            _plain("mm", x)
+            _check_plain_matrix("mm", x)
         elif isinstance(x, Sparse):
-            raise RuntimeError(f"addmm: computation on {x.device.type.upper()} is not implemented for {title(input)} @ {title(mat2)}")
+            raise RuntimeError(f"addmm: computation on {x.device.type.upper()} is not implemented for {layout_name(input)} @ {layout_name(mat2)}")
     n, m = check_pair("mm", input, mat2)
     if not isinstance(mat2, CompressedTensor):
         v, ptr, ind, columns = _rows_of(input)
@@ -55,16 +55,16 @@ def _mm(input, mat2):
     return compressed_of("csr", ptr, ind, v, (n, m))
 
 
-@_meaning("matmul", "linalg.matmul")
+@_implements("matmul", "linalg.matmul")
 def _matmul(input, other):
     """Computes @ of matrices and vectors."""
     for x in (input, other):
         if x.dim() > 2 and isinstance(x, Sparse):
-            raise RuntimeError(f"expand is unsupported for {title(x)} tensors")
+            raise RuntimeError(f"expand is unsupported for {layout_name(x)} tensors")
     return matmul_by(_mm, input, other)
 
 
-@_meaning("mv")
+@_implements("mv")
 def _mv(input, vec):
     """Multiplies a matrix and a vector."""
     if input.dim() != 2 or vec.dim() != 1:
@@ -72,18 +72,18 @@ def _mv(input, vec):
     return _matmul(input, vec)
 
 
-@_meaning("addmm")
+@_implements("addmm")
 def _addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """Computes beta * input + alpha * mat1 @ mat2."""
     if isinstance(mat1, Sparse) and isinstance(mat2, Sparse):
         product = _mm(mat1, mat2)
         if isinstance(input, Sparse) and not isinstance(input, CompressedTensor):
-            raise RuntimeError(f"addmm: computation is not implemented for {title(input)} + {title(mat1)} @ {title(mat2)}")
+            raise RuntimeError(f"addmm: computation is not implemented for {layout_name(input)} + {layout_name(mat1)} @ {layout_name(mat2)}")
         return _add(input * beta, product, alpha=alpha)
     return addmm_by(_mm, input, mat1, mat2, beta, alpha)
 
 
-@_meaning("addmv")
+@_implements("addmv")
 def _addmv(input, mat, vec, *, beta=1, alpha=1):
     """Computes beta * input + alpha * mat @ vec."""
     product = _mv(mat, vec)
@@ -107,12 +107,12 @@ def reduced_mm(mat1, mat2, reduce):
     if reduce == "prod":
         raise RuntimeError(f"sparse_mm_reduce: reduce type of {reduce} has not been enabled.")
     if isinstance(mat2, Sparse):
-        raise RuntimeError(f"Expected tensor to have Strided Layout, but got tensor with {title(mat2)} Layout (while checking arguments for "
+        raise RuntimeError(f"Expected tensor to have Strided Layout, but got tensor with {layout_name(mat2)} Layout (while checking arguments for "
                            "sparse_mm_reduce)")
     if mat1._kind != "csr":
         if not isinstance(mat1, CompressedTensor):
-            _refuse(f"torch.sparse.mm with reduce={reduce!r}", mat1)
-        raise RuntimeError(f"sparse_mm_reduce: expect self to be SparseCsr, got {title(mat1)}")
+            _raise_unsupported(f"torch.sparse.mm with reduce={reduce!r}", mat1)
+        raise RuntimeError(f"sparse_mm_reduce: expect self to be SparseCsr, got {layout_name(mat1)}")
     product = _mm(mat1, mat2)
     if reduce == "sum":
         return product
@@ -133,15 +133,15 @@ def sampled_addmm(input, mat1, mat2, beta, alpha):
     """Computes beta * input + alpha * mat1 @ mat2 at the elements of the CSR tensor `input`."""
     if not isinstance(input, CompressedTensor):
         if isinstance(input, Sparse):
-            _refuse("sampled_addmm", input)
+            _raise_unsupported("sampled_addmm", input)
         raise NotImplementedError(f"sampled_addmm is not implemented for layout torch.strided, dtype {input.dtype}, device {input.device}")
     if input._kind != "csr":
-        raise RuntimeError(f"sampled_addmm: Expected result to have sparse csr layout, but got {title(input)}")
+        raise RuntimeError(f"sampled_addmm: Expected result to have sparse csr layout, but got {layout_name(input)}")
     if mat1.dtype != mat2.dtype or mat1.dtype != input.dtype:
         raise RuntimeError(f"sampled_addmm: Expected mat1 and mat2 to have the same dtype, but got {mat1.dtype} and {mat2.dtype} for {input.dtype}")
     for name, m in (("mat1", mat1), ("mat2", mat2)):
         if isinstance(m, Sparse):
-            raise RuntimeError(f"sampled_addmm: Expected {name} to have strided layout, but got {title(m)}")
+            raise RuntimeError(f"sampled_addmm: Expected {name} to have strided layout, but got {layout_name(m)}")
         if m.dim() < 2 or m.dim() != input.dim() or tuple(m.shape[:-2]) != tuple(input.shape[:-2]):
             raise RuntimeError(f"sampled_addmm: Expected {name} to be a matrix with the batch dimensions of input {list(input.shape)}, but got {list(m.shape)}")
     if mat1.shape[-1] != mat2.shape[-2]:
@@ -154,7 +154,7 @@ def sampled_addmm(input, mat1, mat2, beta, alpha):
     ptr, ind = input._sp_ptr, input._sp_ind
     if batch:
         # Merges the batch into one tall matrix.
-        idx, _ = _places(ptr, ind, columns=False, block=(1, 1))
+        idx, _ = _compressed_to_coo_indices(ptr, ind, columns=False, block=(1, 1))
         which = OPS["arange"].fn(n, device=input.device).repeat_interleave(ind.shape[-1])
         _, ptr, ind = by_rows(OPS["stack"].fn([idx[-2] + which * r, idx[-1] + which * c]), input._sp_values, n * r)
     v = _dots(a, b, ptr, ind).reshape(input._sp_values.shape)
@@ -167,7 +167,7 @@ def _of_values(name, fn):
     def of_values(input, *args, **kwargs):
         return input._with_values(fn(input._sp_values, *args, **kwargs))
     of_values.__name__ = name
-    _meaning(name)(of_values)
+    _implements(name)(of_values)
 
 
 for _name in (*KEEPING, *LINEAR, "angle"):
@@ -180,11 +180,11 @@ CompressedTensor.imag = property(lambda self: self._with_values(self._sp_values.
 compressed["real"], compressed["imag"] = (lambda input: input.real), (lambda input: input.imag)
 
 
-@_meaning("nn.functional.dropout")
+@_implements("nn.functional.dropout")
 def _dropout(input, p=0.5, training=True, inplace=False):
     """Returns the input. Dropout in training with p > 0 is not implemented."""
     if training and p:
-        _refuse("dropout in training", input)
+        _raise_unsupported("dropout in training", input)
     return input
 
 
@@ -193,11 +193,11 @@ def _like_first(x, s):
     return pack(x._kind, s._coo_idx, s._sp_values, tuple(s.shape), 0 if s.sparse_dim() == 2 else s.sparse_dim() - 2, blocks(x))
 
 
-def _same_places(a, b):
+def _same_indices(a, b):
     return a._kind == b._kind and a._sp_ptr is b._sp_ptr and a._sp_ind is b._sp_ind and a._sp_values.shape == b._sp_values.shape
 
 
-@_meaning("add")
+@_implements("add")
 def _add(input, other, *, alpha=1):
     """Adds two tensors of one size. Two compressed tensors of one layout return a compressed one; a
     dense operand returns a dense one."""
@@ -209,9 +209,9 @@ def _add(input, other, *, alpha=1):
         raise RuntimeError(f"add: expected 'self' and 'other' to have same size, but self has size {list(input.shape)} while other has size "
                            f"{list(other.shape)} (FYI: op2-sparse addition does not currently support broadcasting)")
     if isinstance(input, Sparse) and isinstance(other, Sparse):
-        if title(input) != title(other) or blocks(input) != blocks(other):
-            raise RuntimeError(f"add: expected two tensors of one layout, but got {title(input)} and {title(other)}")
-        if _same_places(input, other):
+        if layout_name(input) != layout_name(other) or blocks(input) != blocks(other):
+            raise RuntimeError(f"add: expected two tensors of one layout, but got {layout_name(input)} and {layout_name(other)}")
+        if _same_indices(input, other):
             return input._with_values(input._sp_values.add(other._sp_values, alpha=alpha))
         return _like_first(input, coalesce(dispatch["add"](to_coo(input), to_coo(other), alpha=alpha)))
     if isinstance(input, CompressedTensor):
@@ -220,13 +220,13 @@ def _add(input, other, *, alpha=1):
     return dispatch["add"](input, to_coo(other), alpha=alpha)
 
 
-@_meaning("sub")
+@_implements("sub")
 def _sub(input, other, *, alpha=1):
     """Computes input - alpha * other."""
     return _add(input, other, alpha=-alpha)
 
 
-@_meaning("mul", "multiply")
+@_implements("mul", "multiply")
 def _mul(input, other):
     """Computes the elementwise product. It is zero where a compressed operand has no element."""
     s, x = (input, other) if isinstance(input, CompressedTensor) else (other, input)
@@ -238,7 +238,7 @@ def _mul(input, other):
     if tuple(s.shape) != tuple(x.shape):
         raise RuntimeError(f"mul: operands of a sparse compressed tensor must have its size {list(s.shape)}, but got {list(x.shape)}")
     if isinstance(x, CompressedTensor):
-        if _same_places(s, x):
+        if _same_indices(s, x):
             return s._with_values(s._sp_values * x._sp_values)
         return _like_first(s, dispatch["mul"](to_coo(s), to_coo(x)))
     if is_sparse(x):
@@ -246,7 +246,7 @@ def _mul(input, other):
     return s._with_values(s._sp_values * x.sparse_mask(s)._sp_values)
 
 
-@_meaning("div", "divide", "true_divide")
+@_implements("div", "divide", "true_divide")
 def _div(input, other, *, rounding_mode=None):
     n = _number(other)
     if n is None or not isinstance(input, CompressedTensor):
@@ -254,11 +254,11 @@ def _div(input, other, *, rounding_mode=None):
     return input._with_values(input._sp_values.div(n, rounding_mode=rounding_mode))
 
 
-@_meaning("pow")
+@_implements("pow")
 def _pow(input, exponent):
     n = _number(exponent)
     if n is None or not isinstance(input, CompressedTensor):
-        _refuse("pow with a tensor as exponent", input if isinstance(input, CompressedTensor) else exponent)
+        _raise_unsupported("pow with a tensor as exponent", input if isinstance(input, CompressedTensor) else exponent)
     if n == 0:
         raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
     return input._with_values(input._sp_values.pow(n))
@@ -287,9 +287,9 @@ def _in_place(name, fn):
         if not isinstance(r, CompressedTensor):
             raise RuntimeError(f"Sparse {self._kind.upper()} tensors do not have is_contiguous: {name}_ would make the tensor dense")
         inplace.check_cast(r._sp_values._np_dtype, self._sp_values._np_dtype)
-        return _become(self, r)
+        return _set_contents(self, r)
     method.__name__ = name + "_"
-    _meaning(name + "_")(method)
+    _implements(name + "_")(method)
 
 
 for _name in (*KEEPING, "neg", "negative"):
@@ -302,7 +302,7 @@ CompressedTensor.__iadd__, CompressedTensor.__isub__, CompressedTensor.__imul__,
 
 
 # ------------------------------------------------------------------ sums
-@_meaning("sum")
+@_implements("sum")
 def _sum(input, dim=None, keepdim=False, *, dtype=None):
     """Sums all elements, or over dims of a CSR matrix, which are kept with size 1."""
     if dim is None:
@@ -311,8 +311,8 @@ def _sum(input, dim=None, keepdim=False, *, dtype=None):
     if not keepdim:
         raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
     if input._kind != "csr":
-        raise RuntimeError(f"Currently the only compressed sparse format supported for sum.dim_IntList is CSR, but got layout {title(input)}")
-    _plain("sum", input)
+        raise RuntimeError(f"Currently the only compressed sparse format supported for sum.dim_IntList is CSR, but got layout {layout_name(input)}")
+    _check_plain_matrix("sum", input)
     s = to_coo(input if dtype is None else input.to(dtype))
     r = dispatch["sum"](s, list(range(2)) if axes is None else list(axes), True)
     if not isinstance(r, Sparse):

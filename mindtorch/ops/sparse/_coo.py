@@ -7,7 +7,7 @@ from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tensor import Parameter, Tensor, detached
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import clone
-from mindtorch.ops.sparse import _meaning, _method, _same_pattern, is_sparse
+from mindtorch.ops.sparse import _implements, _method, _same_pattern, is_sparse
 
 
 # ------------------------------------------------------------------ parts, for users
@@ -93,14 +93,14 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
     return self._sp_values.new_tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-@_meaning("tensor", method=False)
-def _again(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+@_implements("tensor", method=False)
+def _tensor_copy(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """Returns a copy detached from the autograd graph."""
     r = _clone(data.detach()).to(dtype=data.dtype if dtype is None else dtype, device=data.device if device is None else device)
     return r.requires_grad_() if requires_grad else r
 
 
-@_meaning("is_same_size")
+@_implements("is_same_size")
 def _is_same_size(input, other):
     return tuple(input.shape) == tuple(other.shape)
 
@@ -114,8 +114,8 @@ def numpy(self, *, force=False):
 def __repr__(self, *, tensor_contents=None):
     """Formats the tensor like PyTorch."""
     idx, v = self._coo_idx, self._sp_values.detach()
-    shown = _without_dtype(shifted(v, 14)) if v.numel() else f"tensor([], size={tuple(v.shape)})"
-    parts = [f"indices={_without_dtype(shifted(idx, 15))}", f"values={shown}", f"size={tuple(self._sp_size)}"]
+    text = _without_dtype(shifted(v, 14)) if v.numel() else f"tensor([], size={tuple(v.shape)})"
+    parts = [f"indices={_without_dtype(shifted(idx, 15))}", f"values={text}", f"size={tuple(self._sp_size)}"]
     text = "tensor(" + ",\n       ".join(parts)
     more = [f"nnz={self._nnz()}"]
     if v.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_) or v.dtype == dtypes.int64 and not v.numel():
@@ -167,7 +167,7 @@ def _set_data(self, value):
 SparseTensor.data = property(detach, _set_data)
 
 
-@_meaning("clone")
+@_implements("clone")
 def _clone(self, *, memory_format=None):
     r = _same_pattern(self, self._sp_values.clone())
     r._coo_idx = clone(self._coo_idx)
@@ -195,13 +195,13 @@ def __deepcopy__(self, memo):
     return copied(self, _clone(self.detach()), memo)
 
 
-@_meaning("to")
+@_implements("to")
 def _to(self, *args, **kwargs):
     v = self._sp_values.to(*args, **kwargs)
     return self if v is self._sp_values else _same_pattern(self, v)
 
 
-def _through_values(name):
+def _forward_to_values(name):
     def method(self, *args, **kwargs):
         v = getattr(self._sp_values, name)(*args, **kwargs)
         return self if v is self._sp_values else _same_pattern(self, v)
@@ -210,4 +210,4 @@ def _through_values(name):
 
 
 for _name in "float double half bfloat16 int long short char byte bool cfloat cdouble cpu cuda npu".split():
-    _through_values(_name)
+    _forward_to_values(_name)

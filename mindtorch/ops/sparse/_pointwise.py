@@ -9,8 +9,8 @@ from mindtorch.core.sparse import Sparse, SparseTensor, dispatch, meaning, spars
 from mindtorch.core.op_registry import OPS
 from mindtorch.core.tensor import Tensor, attributes, is_tensor
 from mindtorch.ops.basic import cast
-from mindtorch.ops.sparse import (_add_up, _common, _gather, _keys, _meaning, _merged, _method, _nonzero, _of_nothing, _paired, _refuse, _rows, _same_pattern,
-                                  _split, coalesce, is_sparse, to_dense)
+from mindtorch.ops.sparse import (_add_up, _common, _gather, _keys, _implements, _merged, _method, _nonzero, _empty_coo, _paired, _raise_unsupported, _rows,
+                                  _same_pattern, _split, coalesce, is_sparse, to_dense)
 from mindtorch.ops.sparse._coo import _clone
 
 
@@ -38,9 +38,9 @@ KEEPING = """abs absolute sqrt sin sinh asin arcsin asinh arcsinh tan tanh arcta
 LINEAR = ("neg", "negative", "conj", "positive")
 
 for _name in LINEAR:
-    _meaning(_name)(_linear(_name))
+    _implements(_name)(_linear(_name))
 for _name in KEEPING:
-    _meaning(_name)(_of_sums(_name, OPS[_name].fn if _name in OPS else getattr(Tensor, _name)))
+    _implements(_name)(_of_sums(_name, OPS[_name].fn if _name in OPS else getattr(Tensor, _name)))
 for _name in ("nn.functional.relu", "special.expm1", "special.log1p", "special.erf", "special.erfinv"):
     meaning(_name, getattr(SparseTensor, _name.rpartition(".")[2]))
 SparseTensor.__neg__, SparseTensor.__abs__, SparseTensor.__pos__ = SparseTensor.neg, SparseTensor.abs, lambda self: self
@@ -51,17 +51,17 @@ meaning("imag", lambda input: input.imag)
 _round = SparseTensor.round
 
 
-@_meaning("round")
+@_implements("round")
 def _rounded(input, *, decimals=0):
     if decimals:
-        _refuse("round with decimals", input)
+        _raise_unsupported("round with decimals", input)
     return _round(input)
 
 
-@_meaning("pow")
+@_implements("pow")
 def _pow(input, exponent):
     if not is_sparse(input) or (exponent.__class__ is Tensor or is_tensor(exponent)) and exponent.ndim:
-        _refuse("pow with a tensor as exponent", input if is_sparse(input) else exponent)
+        _raise_unsupported("pow with a tensor as exponent", input if is_sparse(input) else exponent)
     if exponent == 0:
         raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
     s = coalesce(input)
@@ -71,11 +71,11 @@ def _pow(input, exponent):
 SparseTensor.__pow__ = _pow
 
 
-@_meaning("nn.functional.dropout")
+@_implements("nn.functional.dropout")
 def _dropout(input, p=0.5, training=True, inplace=False):
     """Returns the input. Dropout in training with p > 0 is not implemented."""
     if training and p:
-        _refuse("dropout in training", input)
+        _raise_unsupported("dropout in training", input)
     return input
 
 
@@ -122,14 +122,14 @@ def _gradient_sum(a, b):
     return r
 
 
-def _gradient_at_unique_places(s, g):
+def _gradient_at_unique_indices(s, g):
     """Returns the gradient of a tensor with duplicate indices from the gradient of its values.
     Duplicates have the same gradient."""
     idx, at = _merged(s._coo_idx, sizes=_split(s)[0])
     return sparse_of(idx, OPS["zeros"].fn((idx._sizes[1], *g._sizes[1:]), dtype=g.dtype, device=g.device).index_copy(0, at, g), s._sp_size, True)
 
 
-dispatch["gradient at unique places"] = _gradient_at_unique_places
+dispatch["gradient at unique places"] = _gradient_at_unique_indices
 # In the engine's buffers an arriving gradient is the left operand, for .grad the right operand.
 # This determines the order of the elements.
 def _into(name, out, r):
@@ -145,23 +145,23 @@ def _into(name, out, r):
 
 dispatch["out="] = _into
 dispatch["gradient_sum"] = _gradient_sum
-dispatch["gradient_sum_"] = lambda old, g: _replace(old, _gradient_sum(old, g))
+dispatch["gradient_sum_"] = lambda old, g: _set_contents(old, _gradient_sum(old, g))
 
 
-@_meaning("add")
+@_implements("add")
 def _add(input, other, *, alpha=1):
     """Adds two tensors of one shape. Two sparse tensors return a sparse one; a dense and a sparse
     tensor return a dense one."""
     if not is_sparse(input):
         if not (input.__class__ is Tensor or is_tensor(input)):
-            _refuse("add of a number", other)
+            _raise_unsupported("add of a number", other)
         return _dense_plus(input, other, alpha)
     if not is_sparse(other):
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
     if tuple(input.shape) != tuple(other.shape):
         raise RuntimeError(f"add: expected sizes of 'self' and 'other' to match, but {list(input.shape)} != {list(other.shape)}")
     if input.sparse_dim() != other.sparse_dim():
-        _refuse("add of tensors with different numbers of sparse dims", input)
+        _raise_unsupported("add of tensors with different numbers of sparse dims", input)
     mine, v = input._sp_values, other._sp_values
     d = result_dtype(mine, v)
     mine, v = cast(mine, d), cast(v, d)
@@ -183,14 +183,14 @@ def _add(input, other, *, alpha=1):
     return sparse_of(idx.index_select(1, first), _add_up(v, at, first._numel), input._sp_size)
 
 
-@_meaning("sub")
+@_implements("sub")
 def _sub(input, other, *, alpha=1):
     if not is_sparse(other):
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
     return _add(input, other, alpha=-alpha)
 
 
-def _common_places(a, b):
+def _common_indices(a, b):
     """Returns the positions, in a and in b, of the indices that two coalesced tensors share."""
     sizes, _ = _split(a)
     return _common(_keys(a._coo_idx, sizes=sizes), _keys(b._coo_idx, sizes=sizes))
@@ -207,18 +207,18 @@ def _broadcast_mul(s, x):
         x = x.reshape(shape)
         if len(shape[n:]):
             x = x.expand(*shape[:n], *[k if n_ == k else 1 for k, n_ in zip(shape[n:], size[n:])])
-        kept = [i for i in range(n) if shape[i] != 1]
+        dims = [i for i in range(n) if shape[i] != 1]
         rest = x.shape[n:]
-        if not kept:
+        if not dims:
             return _same_pattern(s, s._sp_values * x.reshape(1, *rest))
-        keys = _keys(_rows(s._coo_idx, dims=tuple(kept)), sizes=tuple([shape[i] for i in kept]))
-        return _same_pattern(s, s._sp_values * _gather(x.reshape(math.prod([shape[i] for i in kept]), *rest), keys))
+        keys = _keys(_rows(s._coo_idx, dims=tuple(dims)), sizes=tuple([shape[i] for i in dims]))
+        return _same_pattern(s, s._sp_values * _gather(x.reshape(math.prod([shape[i] for i in dims]), *rest), keys))
     # The result has more sparse elements: one at each new index along the broadcast dims.
     if s.dense_dim():
-        _refuse("mul of a tensor with dense dims and one of more dimensions", s)
-    whole = _broadcast(size, tuple(x.shape))
-    spread = to_dense(s).expand(*whole) * x
-    return _at_places_of(spread, to_dense(_same_pattern(s, OPS["ones_like"].fn(s._sp_values.detach()))).expand(*whole))
+        _raise_unsupported("mul of a tensor with dense dims and one of more dimensions", s)
+    full_size = _broadcast(size, tuple(x.shape))
+    product = to_dense(s).expand(*full_size) * x
+    return _at_nonzeros_of(product, to_dense(_same_pattern(s, OPS["ones_like"].fn(s._sp_values.detach()))).expand(*full_size))
 
 
 def _broadcast(a, b):
@@ -229,13 +229,13 @@ def _broadcast(a, b):
     return tuple([y if x == 1 else x for x, y in pairs])
 
 
-def _at_places_of(dense, places):
+def _at_nonzeros_of(dense, pattern):
     """Returns the elements of a dense tensor where another one is nonzero."""
-    idx = _nonzero(places, sparse_dim=places.ndim)
+    idx = _nonzero(pattern, sparse_dim=pattern.ndim)
     return sparse_of(idx, _gather(dense.reshape(-1), _keys(idx, sizes=tuple(dense.shape))), dense.shape, True)
 
 
-@_meaning("mul", "multiply")
+@_implements("mul", "multiply")
 def _mul(input, other):
     """Computes the elementwise product. It is zero where the sparse operand has no element."""
     s, x = (input, other) if is_sparse(input) else (other, input)
@@ -253,11 +253,11 @@ def _mul(input, other):
         raise RuntimeError(f"sparse_binary_op_intersection_{s.device.type}(): expects sparse inputs with equal dimensionality, number of sparse "
                            f"dimensions, and shape of sparse dimensions, but {list(input.shape)} and {list(other.shape)} were given")
     a, b = coalesce(input), coalesce(other)
-    i, j = _common_places(a, b)
+    i, j = _common_indices(a, b)
     return sparse_of(a._coo_idx.index_select(1, i), _gather(a._sp_values, i) * _gather(b._sp_values, j), a._sp_size, True)
 
 
-@_meaning("div", "divide", "true_divide")
+@_implements("div", "divide", "true_divide")
 def _div(input, other, *, rounding_mode=None):
     n = _number(other)
     if n is None or not is_sparse(input):
@@ -267,7 +267,7 @@ def _div(input, other, *, rounding_mode=None):
     return _same_pattern(s, s._sp_values.div(n, rounding_mode=rounding_mode))
 
 
-@_meaning("floor_divide")
+@_implements("floor_divide")
 def _floor_divide(input, other):
     return _div(input, other, rounding_mode="floor")
 
@@ -284,14 +284,14 @@ def _operators():
     S.__add__ = number_or_tensor(_add)
     S.__radd__ = number_or_tensor(lambda self, other: _add(other, self))
     S.__sub__ = number_or_tensor(_sub)
-    S.__rsub__ = number_or_tensor(lambda self, other: _sub(other, self) if (other.__class__ is Tensor or is_tensor(other)) else _refuse("number - sparse",
-                                                                                                                                        self))
+    S.__rsub__ = number_or_tensor(
+        lambda self, other: _sub(other, self) if (other.__class__ is Tensor or is_tensor(other)) else _raise_unsupported("number - sparse", self))
     S.__mul__ = S.__rmul__ = number_or_tensor(_mul)
     S.__truediv__ = number_or_tensor(_div)
 
 
 # ------------------------------------------------------------------ in place
-def _replace(self, r):
+def _set_contents(self, r):
     """Replaces the contents of `self` with those of `r`."""
     if tuple(r._sp_size) != tuple(self._sp_size):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the broadcast shape {list(r._sp_size)}")
@@ -304,7 +304,7 @@ def _in_place(name, fn):
     def method(self, *args, **kwargs):
         r = fn(self, *args, **kwargs)
         inplace.check_cast(r._sp_values._np_dtype, self._sp_values._np_dtype)
-        return _replace(self, r)
+        return _set_contents(self, r)
     method.__name__ = name + "_"
     _method(method)
 
@@ -320,7 +320,7 @@ def _in_place_on_values(name, fn):
         v = self._sp_values
         inplace.check_cast(r._sp_values._np_dtype, v._np_dtype)
         if mode.on and v._requires_grad_ or r._coo_idx is not self._coo_idx:
-            return _replace(self, r)
+            return _set_contents(self, r)
         v.detach().copy_(r._sp_values)
         return self
     method.__name__ = name + "_"
@@ -333,9 +333,9 @@ def _in_place_of_sums(name, fn):
             raise RuntimeError(f"{name}_ requires coalesced input")
         r = fn(self, *args, **kwargs)
         inplace.check_cast(r._sp_values._np_dtype, self._sp_values._np_dtype)
-        return _replace(self, r)
+        return _set_contents(self, r)
     method.__name__ = name + "_"
-    _meaning(name + "_")(method)
+    _implements(name + "_")(method)
 
 
 for _name, _fn in (("div", _div), ("true_divide", _div), ("neg", SparseTensor.neg), ("negative", SparseTensor.neg)):
@@ -353,7 +353,7 @@ SparseTensor.__iadd__, SparseTensor.__isub__, SparseTensor.__imul__, SparseTenso
 def zero_(self):
     """Removes all elements."""
     n = self.sparse_dim()
-    return _replace(self, _of_nothing(self._sp_size, n, self._sp_values._np_dtype))
+    return _set_contents(self, _empty_coo(self._sp_size, n, self._sp_values._np_dtype))
 
 
 @_method
@@ -362,7 +362,7 @@ def copy_(self, src, non_blocking=False):
     if not is_sparse(src):
         raise RuntimeError("copy_() between dense and sparse Tensors is not implemented! Found self type = torch.sparse.FloatTensor and "
                            "src type = torch.FloatTensor")
-    return _replace(self, _clone(src))
+    return _set_contents(self, _clone(src))
 
 
 def _dense_in_place(name, sign):

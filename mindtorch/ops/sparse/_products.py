@@ -2,7 +2,8 @@
 from mindtorch.core.sparse import Sparse, SparseTensor, SparseUse, meaning, sparse_of
 from mindtorch.core.op_registry import OPS
 from mindtorch.ops._checks import check_tensor
-from mindtorch.ops.sparse import _add_up, _by_rows, _gather, _keys, _meaning, _method, _places, _product, _refuse, _sparse_product, _unique, is_sparse
+from mindtorch.ops.sparse import (_add_up, _by_rows, _compressed_to_coo_indices, _gather, _implements, _keys, _method, _product, _raise_unsupported,
+                                  _sparse_product, _unique, is_sparse)
 from mindtorch.ops.sparse._shapes import _t
 
 
@@ -38,7 +39,7 @@ def product_of_rows(a, b, cols):
     return _sparse_product(*a, *b, cols=cols)
 
 
-@_meaning("mm")
+@_implements("mm")
 def _mm(input, mat2):
     """Computes a matrix product. Two sparse operands return a sparse result; otherwise the result
     is dense."""
@@ -50,7 +51,7 @@ def _mm(input, mat2):
         return _mm(_t(mat2), input.t()).t()
     a, b = by_rows(input._coo_idx, input._sp_values, n), by_rows(mat2._coo_idx, mat2._sp_values, mat2.shape[0])
     v, ptr, ind = product_of_rows(a, b, m)
-    return sparse_of(_places(ptr, ind, columns=False, block=(1, 1))[0], v, (n, m), True)
+    return sparse_of(_compressed_to_coo_indices(ptr, ind, columns=False, block=(1, 1))[0], v, (n, m), True)
 
 
 def matmul_by(mm, input, other):
@@ -68,7 +69,7 @@ def matmul_by(mm, input, other):
     return mm(input, other)
 
 
-@_meaning("matmul", "linalg.matmul")
+@_implements("matmul", "linalg.matmul")
 def _matmul(input, other):
     """Computes @ of matrices and vectors."""
     return matmul_by(_mm, input, other)
@@ -78,7 +79,7 @@ SparseTensor.__matmul__ = lambda self, other: OPS["matmul"].fn(self, other)
 SparseTensor.__rmatmul__ = lambda self, other: OPS["matmul"].fn(other, self)
 
 
-@_meaning("mv")
+@_implements("mv")
 def _mv(input, vec):
     """Multiplies a matrix and a vector."""
     if input.dim() != 2 or vec.dim() != 1:
@@ -86,7 +87,7 @@ def _mv(input, vec):
     return _matmul(input, vec)
 
 
-@_meaning("bmm")
+@_implements("bmm")
 def _bmm(input, mat2):
     """Multiplies two batches of matrices, the first one sparse, as one product with a
     block-diagonal matrix."""
@@ -121,7 +122,7 @@ def addmm_by(mm, input, mat1, mat2, beta, alpha):
     return (input if beta == 1 else input * beta) + product
 
 
-@_meaning("addmm")
+@_implements("addmm")
 def _addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """Computes beta * input + alpha * mat1 @ mat2."""
     return addmm_by(_mm, input, mat1, mat2, beta, alpha)
@@ -151,7 +152,7 @@ def _rows_of_product(mat1, mat2):
     return found, _add_up(terms, at, found._numel)
 
 
-@_meaning("hspmm")
+@_implements("hspmm")
 def _hspmm(mat1, mat2):
     """Multiplies a sparse and a dense matrix. The result has one sparse and one dense dim."""
     n, m = _sparse_and_dense("hspmm", mat1, mat2)
@@ -159,7 +160,7 @@ def _hspmm(mat1, mat2):
     return sparse_of(found.reshape(1, -1), rows, (n, m), False)
 
 
-@_meaning("sspaddmm")
+@_implements("sspaddmm")
 def _sspaddmm(input, mat1, mat2, *, beta=1, alpha=1):
     """Computes beta * input + alpha * mat1 @ mat2 as a sparse matrix: the elements of input
     followed by those of the product."""
@@ -177,7 +178,7 @@ def _product_elements(mat1, mat2, m):
     return OPS["stack"].fn([found.repeat_interleave(m), at.repeat(found._numel)]), rows.reshape(-1)
 
 
-@_meaning("smm")
+@_implements("smm")
 def _smm(input, mat2):
     """Multiplies a sparse and a dense matrix. The result is sparse."""
     n, m = _sparse_and_dense("smm", input, mat2)
@@ -187,4 +188,4 @@ def _smm(input, mat2):
 
 @_method
 def dot(self, tensor):
-    _refuse("dot", self)
+    _raise_unsupported("dot", self)

@@ -4,7 +4,7 @@ from mindtorch.core.sparse import sparse_of
 from mindtorch.core.op_registry import OPS
 from mindtorch.ops._checks import wrap_dim, wrap_dims
 from mindtorch.ops.basic import cast
-from mindtorch.ops.sparse import _add_up, _gather, _group_max, _keys, _meaning, _refuse, _rows, _same_pattern, _split, _unique, coalesce
+from mindtorch.ops.sparse import _add_up, _gather, _group_max, _keys, _implements, _raise_unsupported, _rows, _same_pattern, _split, _unique, coalesce
 
 
 # ------------------------------------------------------------------ reductions
@@ -27,7 +27,7 @@ def sum_of(input, dim=None, dtype=None):
     return coalesce(sparse_of(_rows(s._coo_idx, dims=tuple(left)), v, size))
 
 
-@_meaning("sum")
+@_implements("sum")
 def _sum(input, dim=None, keepdim=False, *, dtype=None):
     """Sums all elements, or over dims."""
     r = sum_of(input, dim, dtype)
@@ -37,15 +37,15 @@ def _sum(input, dim=None, keepdim=False, *, dtype=None):
     return r
 
 
-@_meaning("any")
+@_implements("any")
 def _any_of(input, dim=None, keepdim=False):
     """True if an element is nonzero."""
     if dim is not None or keepdim:
-        _refuse("any over dimensions", input)
+        _raise_unsupported("any over dimensions", input)
     return coalesce(input)._sp_values.any()
 
 
-@_meaning("sum_to_size")
+@_implements("sum_to_size")
 def _sum_to_size(input, *size):
     """Sums over the dims in which `size` is one, and over the leading dims that `size` does not
     have."""
@@ -58,7 +58,7 @@ def _sum_to_size(input, *size):
     return sum_of(r, list(range(more))) if more else r
 
 
-@_meaning("norm")
+@_implements("norm")
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """Computes the norm of all elements."""
     if dim is not None and dim != [] and len(dim if isinstance(dim, (list, tuple)) else (dim,)) != input.dim():

@@ -6,11 +6,11 @@ from mindtorch.core.sparse import SparseTensor, sparse_of
 from mindtorch.core.op_registry import OPS
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast
-from mindtorch.ops.sparse import _at, _gather, _meaning, _method, _of_nothing, _picked, _refuse, _rows, is_sparse, no_memory_format
+from mindtorch.ops.sparse import _at, _gather, _implements, _method, _empty_coo, _picked, _raise_unsupported, _rows, is_sparse, no_memory_format
 
 
 # ------------------------------------------------------------------ shapes
-@_meaning("transpose")
+@_implements("transpose")
 def _transpose(input, dim0, dim1):
     """Swaps two sparse or two dense dims."""
     n, ndim = input.sparse_dim(), input.dim()
@@ -26,7 +26,7 @@ def _transpose(input, dim0, dim1):
     return sparse_of(_rows(input._coo_idx, dims=tuple(order)), input._sp_values, size, input._coo_unique and i == j)
 
 
-@_meaning("t")
+@_implements("t")
 def _t(input):
     """Transposes a matrix."""
     if input.dim() > 2:
@@ -34,7 +34,7 @@ def _t(input):
     return _transpose(input, 0, 1) if input.dim() == 2 else input
 
 
-@_meaning("permute")
+@_implements("permute")
 def _permute(input, *dims):
     """Permutes sparse dims among themselves and dense dims among themselves."""
     dims = dims[0] if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims
@@ -54,7 +54,7 @@ def _permute(input, *dims):
     return sparse_of(idx, v, [input._sp_size[d] for d in order], input._coo_unique and stays)
 
 
-@_meaning("movedim", "moveaxis")
+@_implements("movedim", "moveaxis")
 def _movedim(input, source, destination):
     """Moves dims to other positions."""
     ndim = input.dim()
@@ -63,7 +63,7 @@ def _movedim(input, source, destination):
     return _permute(input, [src[dst.index(i)] if i in dst else next(rest) for i in range(ndim)])
 
 
-@_meaning("adjoint")
+@_implements("adjoint")
 def _adjoint(input):
     """Returns the conjugate transpose."""
     return _transpose(input, -2, -1).conj()
@@ -73,10 +73,10 @@ SparseTensor.T = property(_t)
 SparseTensor.mT = property(lambda self: _transpose(self, -2, -1))
 SparseTensor.H = SparseTensor.mH = property(_adjoint)
 for _name in ("swapaxes", "swapdims"):
-    _meaning(_name)(_transpose)
+    _implements(_name)(_transpose)
 
 
-@_meaning("unsqueeze")
+@_implements("unsqueeze")
 def _unsqueeze(input, dim):
     """Inserts a dim of size 1. It is sparse up to the position directly after the last sparse dim,
     and dense beyond."""
@@ -93,7 +93,7 @@ def _filled(rows, count, value, like):
     return OPS["full"].fn((rows, count), value, dtype=like.dtype, device=like._device)
 
 
-@_meaning("cat", "concat", "concatenate")
+@_implements("cat", "concat", "concatenate")
 def _cat(tensors, dim=0):
     """Concatenates sparse tensors."""
     tensors = list(tensors)
@@ -130,7 +130,7 @@ def _cat(tensors, dim=0):
     return sparse_of(cat(idx, 1), cat(values, 0), size)
 
 
-@_meaning("stack")
+@_implements("stack")
 def _stack(tensors, dim=0):
     """Stacks sparse tensors along a new dim."""
     tensors = list(tensors)
@@ -141,11 +141,11 @@ def _stack(tensors, dim=0):
     return _cat([_unsqueeze(t, i) if is_sparse(t) else t for t in tensors], i)
 
 
-_meaning("vstack", "row_stack")(lambda tensors: _cat(tensors, 0))
-_meaning("hstack")(lambda tensors: _cat(tensors, 0 if tensors[0].dim() == 1 else 1))
+_implements("vstack", "row_stack")(lambda tensors: _cat(tensors, 0))
+_implements("hstack")(lambda tensors: _cat(tensors, 0 if tensors[0].dim() == 1 else 1))
 
 
-@_meaning("select")
+@_implements("select")
 def select(self, dim, index):
     """Returns the tensor at one index of `dim`, without that dim."""
     i, n = wrap_dim("select", dim, self.dim()), self.sparse_dim()
@@ -163,7 +163,7 @@ def select(self, dim, index):
     return sparse_of(_rows(self._coo_idx, dims=tuple(d for d in range(n) if d != i)).index_select(1, at), values, size, self._coo_unique or at._numel < 2)
 
 
-@_meaning("unbind")
+@_implements("unbind")
 def _unbind(input, dim=0):
     """Returns the tensors at each index of a dim."""
     return tuple([select(input, dim, i) for i in range(input.shape[wrap_dim("unbind", dim, input.dim())])])
@@ -172,7 +172,7 @@ def _unbind(input, dim=0):
 SparseTensor.__iter__ = lambda self: iter(_unbind(self))
 
 
-@_meaning("index_select")
+@_implements("index_select")
 def _index_select(input, dim, index):
     """Returns the tensor at several indices of a dim, in their order and with repetitions."""
     i, n = wrap_dim("index_select", dim, input.dim()), input.sparse_dim()
@@ -184,13 +184,13 @@ def _index_select(input, dim, index):
     extent, size[i] = size[i], index._numel
     if i >= n:
         return sparse_of(input._coo_idx, input._sp_values.index_select(i - n + 1, index), size, input._coo_unique)
-    elements, places = _picked(input._coo_idx, index, dim=i, extent=extent)
+    elements, positions = _picked(input._coo_idx, index, dim=i, extent=extent)
     idx = input._coo_idx.index_select(1, elements)
-    idx = OPS["cat"].fn([idx[:i], places.reshape(1, -1), idx[i + 1:]], 0)
+    idx = OPS["cat"].fn([idx[:i], positions.reshape(1, -1), idx[i + 1:]], 0)
     return sparse_of(idx, _gather(input._sp_values, elements), size, False)
 
 
-@_meaning("narrow_copy")
+@_implements("narrow_copy")
 def _narrow_copy(input, dim, start, length):
     """Returns `length` elements of a dim, beginning at `start`."""
     i = wrap_dim("narrow_copy", dim, input.dim())
@@ -204,11 +204,11 @@ def _narrow_copy(input, dim, start, length):
 @_method
 def __getitem__(self, key):
     keys = key if isinstance(key, tuple) else (key,)
-    taken_dims = sum([k is not None and k is not Ellipsis for k in keys])
+    indexed_dims = sum([k is not None and k is not Ellipsis for k in keys])
     r, d = self, 0
     for k in keys:
         if k is Ellipsis:
-            d += self.dim() - taken_dims
+            d += self.dim() - indexed_dims
         elif k is None:
             r, d = r.unsqueeze(d), d + 1
         elif isinstance(k, slice) and k == slice(None):
@@ -216,21 +216,21 @@ def __getitem__(self, key):
         elif isinstance(k, (int, NUMBER_TYPES[0])) and hasattr(k, "__index__") and not isinstance(k, bool):
             r = r.select(d, int(k))
         else:
-            _refuse("indexing with anything but integers, None, ... and :", self)
+            _raise_unsupported("indexing with anything but integers, None, ... and :", self)
     return r
 
 
-@_meaning("t_")
+@_implements("t_")
 def _t_(self):
-    return _replace(self, _t(self))
+    return _set_contents(self, _t(self))
 
 
-@_meaning("transpose_", "swapaxes_", "swapdims_")
+@_implements("transpose_", "swapaxes_", "swapdims_")
 def _transpose_in_place(self, dim0, dim1):
-    return _replace(self, _transpose(self, dim0, dim1))
+    return _set_contents(self, _transpose(self, dim0, dim1))
 
 
-def _replace(self, r):
+def _set_contents(self, r):
     if mode.on and self._sp_values._requires_grad_ and self.is_leaf:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     self._coo_idx, self._sp_values, self._sp_size, self._coo_unique = r._coo_idx, r._sp_values, r._sp_size, r._coo_unique
@@ -243,7 +243,7 @@ def _dims_differ(size, sparse_dim, dense_dim):
                         f"dense_dim = {dense_dim}")
 
 
-@_meaning("sparse_resize_")
+@_implements("sparse_resize_")
 def _sparse_resize(self, size, sparse_dim, dense_dim):
     """Resizes the tensor and keeps its elements. RuntimeError if they would not fit."""
     size = tuple([int(n) for n in size])
@@ -257,45 +257,45 @@ def _sparse_resize(self, size, sparse_dim, dense_dim):
             raise RuntimeError("shrinking the size of sparse or dense dimensions on a non-empty sparse tensor is not supported")
         v = self._sp_values
         if size[n:] != tuple(self.shape[n:]):
-            wide = v.new_zeros((v.shape[0], *size[n:]))
-            wide[(slice(None), *[slice(0, k) for k in self.shape[n:]])] = v
-            v = wide
-        return _replace(self, sparse_of(self._coo_idx, v, size, self._coo_unique))
-    return _replace(self, _of_nothing(size, sparse_dim, self._sp_values._np_dtype))
+            padded = v.new_zeros((v.shape[0], *size[n:]))
+            padded[(slice(None), *[slice(0, k) for k in self.shape[n:]])] = v
+            v = padded
+        return _set_contents(self, sparse_of(self._coo_idx, v, size, self._coo_unique))
+    return _set_contents(self, _empty_coo(size, sparse_dim, self._sp_values._np_dtype))
 
 
-@_meaning("sparse_resize_and_clear_")
+@_implements("sparse_resize_and_clear_")
 def _sparse_resize_and_clear(self, size, sparse_dim, dense_dim):
     """Resizes the tensor and removes its elements."""
     size = tuple([int(n) for n in size])
     if sparse_dim + dense_dim != len(size):
         raise _dims_differ(size, sparse_dim, dense_dim)
-    return _replace(self, _of_nothing(size, sparse_dim, self._sp_values._np_dtype))
+    return _set_contents(self, _empty_coo(size, sparse_dim, self._sp_values._np_dtype))
 
 
-@_meaning("resize_as_sparse_")
+@_implements("resize_as_sparse_")
 def _resize_as(self, the_template):
     """Resizes the tensor to the size of another sparse tensor."""
     return _sparse_resize(self, the_template.shape, the_template.sparse_dim(), the_template.dense_dim())
 
 
-@_meaning("zeros_like", "empty_like")
+@_implements("zeros_like", "empty_like")
 def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns a tensor of the same size without elements."""
     no_memory_format(memory_format)
     if layout is not None and str(layout) == "torch.strided":
         return OPS["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
     if layout is not None and str(layout) != "torch.sparse_coo":
-        _refuse(f"zeros_like with layout {layout}", input)
-    r = _of_nothing(tuple(input.shape), input.sparse_dim(), input._sp_values._np_dtype if dtype is None else as_np(dtype))
+        _raise_unsupported(f"zeros_like with layout {layout}", input)
+    r = _empty_coo(tuple(input.shape), input.sparse_dim(), input._sp_values._np_dtype if dtype is None else as_np(dtype))
     r = r.to(device or input.device)
     return r.requires_grad_() if requires_grad else r
 
 
-@_meaning("new_zeros", "new_empty")
+@_implements("new_zeros", "new_empty")
 def _new_zeros(self, *size, dtype=None, device=None, layout=None, pin_memory=False, requires_grad=False):
     size = size[0] if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
-    r = _of_nothing(tuple([int(n) for n in size]), len(size), self._sp_values._np_dtype if dtype is None else as_np(dtype)).to(device or self.device)
+    r = _empty_coo(tuple([int(n) for n in size]), len(size), self._sp_values._np_dtype if dtype is None else as_np(dtype)).to(device or self.device)
     return r.requires_grad_() if requires_grad else r
 
 
@@ -303,14 +303,14 @@ def _no_shape(name):
     def fn(input, *args, **kwargs):
         raise RuntimeError(f"{name} is not implemented for sparse tensors")
     fn.__name__ = name
-    _meaning(name)(fn)
+    _implements(name)(fn)
 
 
 _no_shape("reshape")
 _no_shape("flatten")
 
 
-@_meaning("expand", "repeat", "broadcast_to", "expand_as")
+@_implements("expand", "repeat", "broadcast_to", "expand_as")
 def _expand(input, *args, **kwargs):
     raise RuntimeError("expand is unsupported for Sparse tensors")
 

@@ -176,7 +176,7 @@ def _broadcast(a, *, shape):
     return copy(op(P.BroadcastTo, tuple(shape))(a))
 
 
-@ascend("spread")
+@ascend("expand_reduced")
 def _spread(g, *, shape, axes, keepdim):
     if axes is not None and not keepdim:
         g = g.view(tuple([1 if d in axes else n for d, n in enumerate(shape)])) if is_contiguous(g) else op(P.Reshape)(
@@ -184,8 +184,8 @@ def _spread(g, *, shape, axes, keepdim):
     return copy(op(P.BroadcastTo, tuple(shape))(g))
 
 
-@ascend("spread_rows spread_channels")
-def _spread_rows(g, *, shape):
+@ascend("expand_rows expand_channels")
+def _expand_rows(g, *, shape):
     if len(shape) > 2 and shape_of(g) == tuple(shape[1:2]) and shape_of(g) != tuple(shape[-1:]):
         g = op(P.Reshape)(g, shape_of(g) + (1,) * (len(shape) - 2))
     return copy(op(P.BroadcastTo, tuple(shape))(g))
@@ -385,7 +385,7 @@ def _mean_all(a):
     return op(G.MeanExt)(a)
 
 
-@ascend("wide_mean", only=WIDE)
+@ascend("mean_upcast", only=WIDE)
 @ascend("mean_dims", only=WIDE)
 def _mean_dims(a, *, axes, keepdim):
     return op(G.MeanExt)(a, None if axes is None else tuple(axes), keepdim)

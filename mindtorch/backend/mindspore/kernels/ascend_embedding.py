@@ -42,8 +42,8 @@ def _chosen(mask):
     return at
 
 
-@ascend("embedding_bag_places", only="int64 int32")
-def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
+@ascend("embedding_bag_indices", only="int64 int32")
+def _bag_indices(index, offsets, *, rows, include_last, padding, divisor):
     """Does not check offsets and indices."""
     n = math.prod(shape_of(index))
     live = reshape(copy(index), (-1,))

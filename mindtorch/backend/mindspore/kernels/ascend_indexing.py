@@ -122,13 +122,13 @@ def _take_backward(g, i, *, size):
     return reshape(op(G.IndexAddExt)(zeros((n,), dtype_of(g)), 0, _from_end(reshape(i, (-1,)), n), reshape(g, (-1,)), 1), size)
 
 
-@ascend("put_places")
-def _put_places(i, *, n):
+@ascend("put_indices")
+def _put_indices(i, *, n):
     return reshape(_from_end(i, n), (-1,))
 
 
-@ascend("take_along_places")
-def _take_along_places(i, *, n, size):
+@ascend("take_along_indices")
+def _take_along_indices(i, *, n, size):
     return copy(_spread(_from_end(i, n), size))
 
 
@@ -220,7 +220,7 @@ def _nonzero(a):
     return op(G.NonZero)(a)
 
 
-@ascend("nonzero_tuple mask_places")
+@ascend("nonzero_tuple mask_indices")
 def _nonzero_tuple(a):
     r = op(G.NonZero)(_line(a))
     n, d = shape_of(r)
@@ -246,8 +246,8 @@ def _searchsorted(sequence, x, sorter, *, right, np_dtype, op: str):
 
 
 # ------------------------------------------------------------------ indices
-@ascend("places_once")
-def _places_once(i, *, n):
+@ascend("unique_indices")
+def _unique_indices(i, *, n):
     """Returns the distinct indices of a dimension of size n (four launches)."""
     i = reshape(i, (-1,))
     return call(G.Unique2)(o.where(o.lt(i, 0), o.add(i, n), i), True, False, False)[0]

@@ -61,7 +61,7 @@ def _median_dim(a, *, axis, keepdim):
     return (v, at) if shape_of(a) else (reshape(v, ()), reshape(at, ()))
 
 
-@ascend("repeat_places")
+@ascend("repeat_indices")
 def _repeat_places(counts, *, np_dtype):
     """Returns 0, 1, ..., each repeated `counts` times. Two launches; the length of the result
     depends on the values of `counts`."""

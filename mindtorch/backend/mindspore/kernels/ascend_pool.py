@@ -109,38 +109,38 @@ def _windows(size, axes):
     """Returns (linear indices of the elements of all windows, offset of each window in them,
     elements per window). Elements outside the input are replaced by the first element of their
     window."""
-    places = np.zeros((1, 1), np.int64)
+    indices = np.zeros((1, 1), np.int64)
     for n, (make, *settings) in zip(size, axes):
         more = make(n, *settings)
-        a, b = places[:, None, :, None], more[None, :, None, :]
-        places = np.where((a < 0) | (b < 0), -1, a * n + b).reshape(len(places) * len(more), -1)
-    inside = places >= 0
-    first = np.take_along_axis(places, inside.argmax(1)[:, None], 1)
-    places = np.where(inside, places, first)
-    return table(places.reshape(-1)), table(np.arange(len(places)) * places.shape[1]), places.shape[1]
+        a, b = indices[:, None, :, None], more[None, :, None, :]
+        indices = np.where((a < 0) | (b < 0), -1, a * n + b).reshape(len(indices) * len(more), -1)
+    inside = indices >= 0
+    first = np.take_along_axis(indices, inside.argmax(1)[:, None], 1)
+    indices = np.where(inside, indices, first)
+    return table(indices.reshape(-1)), table(np.arange(len(indices)) * indices.shape[1]), indices.shape[1]
 
 
-def of_windows(x, axes, out, places):
-    """Returns the maximum of each window, and with `places` its linear index too. The first of
-    equal maxima wins, and NaN counts as the maximum."""
+def of_windows(x, axes, out, return_indices):
+    """Returns the maximum of each window, and with `return_indices` its linear index too. The first
+    of equal maxima wins, and NaN counts as the maximum."""
     s, dims = shape_of(x), len(out)
     at, starts, n = _windows(tuple(s[-dims:]), axes)
     planes = reshape(x, (math.prod(s[:-dims]), math.prod(s[-dims:])))
     picked = reshape(op(G.IndexSelect)(planes, 1, at), (shape_of(planes)[0], math.prod(out), n))
     y, which = op(G.MaxDim)(picked, 2, False)
     y = reshape(y, (*s[:-dims], *out))
-    if not places:
+    if not return_indices:
         return y
     index = op(G.IndexSelect)(at, 0, reshape(op(G.AddExt)(which, starts, 1), (-1,)))
     return y, reshape(index, (*s[:-dims], *out))
 
 
-def sliding_max(x, *, kernel, stride, padding, dilation, out, places):
+def sliding_max(x, *, kernel, stride, padding, dilation, out, return_indices):
     axes = tuple([(_sliding, *settings) for settings in zip(kernel, stride, padding, dilation, out)])
-    found = of_windows(x, axes, out, places)
-    if places:
+    found = of_windows(x, axes, out, return_indices)
+    if return_indices:
         # The indices that the host saves for the gradient are relative to the window.
-        found[1].flat_places = True
+        found[1].linear_indices = True
     return found
 
 
@@ -157,17 +157,17 @@ ascend("max_pool1d max_pool3d", sliding_max, only=CUBE)
 
 
 @ascend("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", only=CUBE)
-def _adaptive_max(x, *, target, places):
-    return of_windows(x, tuple([(_dividing, n) for n in target]), tuple(target), places)
+def _adaptive_max(x, *, target, return_indices):
+    return of_windows(x, tuple([(_dividing, n) for n in target]), tuple(target), return_indices)
 
 
-@ascend("scatter_places", only=CUBE + " int64")
-def _scatter_places(g, index, *, size):
+@ascend("scatter_flat", only=CUBE + " int64")
+def _scatter_flat(g, index, *, size):
     return placed_back(g, index, size)
 
 
-@ascend("gather_places")
-def _gather_places(x, index, *, dims):
+@ascend("gather_flat")
+def _gather_flat(x, index, *, dims):
     s, out = shape_of(x), shape_of(index)
     lead = math.prod(s[:-dims])
     r = op(G.GatherD)(reshape(x, (lead, math.prod(s[-dims:]))), 1, reshape(index, (lead, math.prod(out[-dims:]))))
@@ -190,9 +190,9 @@ def _images(x):
 
 
 @ascend("max_pool2d", only=CUBE)
-def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
+def _max_pool(x, *, kernel, stride, padding, dilation, out, return_indices):
     if any(d != 1 for d in dilation):
-        return sliding_max(x, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, places=places)
+        return sliding_max(x, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, return_indices=return_indices)
     shape = shape_of(x)
     settings = tuple(kernel), tuple(stride), tuple(padding), (1, 1), _exceeds(shape[-2:], kernel, stride, padding, dilation, out)
     brain = dtype_of(x) is ms.bfloat16
@@ -205,7 +205,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
         y = op(P.Cast)(y, ms.bfloat16)
     if len(shape) == 3:
         y = y.view(shape[:1] + tuple(out))
-    if not places:
+    if not return_indices:
         return y
     # The gradient's kernel needs the input in addition to the mask, whose bits have their own
     # order.
@@ -215,7 +215,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
 
 @ascend("max_pool_backward")
 def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
-    if hasattr(arg, "flat_places"):
+    if hasattr(arg, "linear_indices"):
         return placed_back(g, arg, size)
     x, settings = _pooled(arg)
     brain = dtype_of(g) is ms.bfloat16
@@ -226,7 +226,7 @@ def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
 
 @ascend("max_pool_index")
 def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
-    if hasattr(arg, "flat_places"):
+    if hasattr(arg, "linear_indices"):
         return copy(arg)
     x, settings = _pooled(arg)
     index = op(P.Cast)(op(G.MaxPoolWithIndices, *settings)(_images(x))[1], ms.int64)

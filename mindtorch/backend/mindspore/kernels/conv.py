@@ -102,8 +102,8 @@ def _channel_sum(g):
     return op(P.ReduceSum)(g, (0, *range(2, n))) if n > 2 or shape_of(g)[0] > 1 else op(P.ReduceSum)(g, 0)
 
 
-@kernel("spread_channels", target="CPU")
-def _spread_channels(g, *, shape):
+@kernel("expand_channels", target="CPU")
+def _expand_channels(g, *, shape):
     one = (1, shape[1]) + (1,) * (len(shape) - 2)
     return reshape(copied(g), one) if tuple(shape) == one else expanded(reshape(g, one), shape)
 

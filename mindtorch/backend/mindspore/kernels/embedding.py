@@ -53,15 +53,15 @@ def _scale(index, *, padding, by_freq, rows, np_dtype):
     return reshape(cast(op(P.NotEqual)(dense(index), number(padding, dtype_of(index))), d), (*shape_of(index), 1))
 
 
-@kernel("places_unlike")
-def _places_unlike(index, *, value):
+@kernel("indices_not_equal")
+def _indices_not_equal(index, *, value):
     r = op(P.NonZero)(op(P.NotEqual)(reshape(dense(index), (-1,)), number(value, dtype_of(index))))
     return reshape(r, (-1,))
 
 
 # ------------------------------------------------------------------ embedding_bag
-@kernel("embedding_bag_places")
-def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
+@kernel("embedding_bag_indices")
+def _bag_indices(index, offsets, *, rows, include_last, padding, divisor):
     """Like the host kernel. It reads the offsets on the host, because the result shapes depend on
     them."""
     _look(index, rows, bag=True)
@@ -96,7 +96,7 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     bag = op(P.SearchSorted, ms.int64, True)(ends, counting(last))
     live, bag_live, there = fresh(part(reshape(dense(index), (-1,)), (last,))), bag, None
     if padding >= 0:
-        there = _places_unlike(live, value=padding)
+        there = _indices_not_equal(live, value=padding)
         if not size_of(there):
             raise UnsupportedByKernel
         live, bag_live = op(P.Gather)(live, there, 0), op(P.Gather)(bag, there, 0)

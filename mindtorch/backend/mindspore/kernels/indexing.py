@@ -266,8 +266,8 @@ def _index_fill(a, value, i, *, dim, check):
     return unbits(from_rows(op(P.TensorScatterUpdate)(rows, reshape(i, (-1, 1)), value), shape, dim), a)
 
 
-@kernel("places_once")
-def _places_once(i, *, n):
+@kernel("unique_indices")
+def _unique_indices(i, *, n):
     """Returns the distinct indices into a dimension of n elements, sorted."""
     v = op(P.Sort, 0, False)(wrapped(reshape(dense(i), (-1,)), n))[0]
     return op(P.UniqueConsecutive, False, False, None)(v)[0]
@@ -308,14 +308,14 @@ def _take_backward(g, i, *, size):
     return reshape(combined(zeros((n,), dtype_of(g)), reshape(wrapped(i, n), (-1, 1)), reshape(dense(g), (-1,)), "sum"), size)
 
 
-@kernel("put_places")
-def _put_places(i, *, n):
+@kernel("put_indices")
+def _put_indices(i, *, n):
     _look_flat("put_", i, n)
     return reshape(fresh(wrapped(i, n)), (-1,))
 
 
-@kernel("take_along_places")
-def _take_along_places(i, *, n, size):
+@kernel("take_along_indices")
+def _take_along_indices(i, *, n, size):
     def outside(h):
         a = memory_of(h)
         if a.min() < -n or a.max() >= n:
@@ -448,7 +448,7 @@ def _nonzero(a):
     return r if shape_of(a) else zeros((shape_of(r)[0], 0), ms.int64)
 
 
-@kernel("nonzero_tuple mask_places")
+@kernel("nonzero_tuple mask_indices")
 def _nonzero_tuple(a):
     r = places_of(a)
     n, d = shape_of(r)

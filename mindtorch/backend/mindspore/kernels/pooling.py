@@ -56,12 +56,12 @@ def _at(x, index, dims):
 
 # ------------------------------------------------------------------ max pooling
 @kernel("max_pool1d max_pool2d max_pool3d", target="CPU", only=_F)
-def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
+def _max_pool(x, *, kernel, stride, padding, dilation, out, return_indices):
     # The values are gathered at the indices, because the kernel itself returns -3.4e38 for -inf. Of
     # several NaNs in a window the first one wins; the host kernel chooses the last.
     s, dims = shape_of(x), len(out)
     ceil = _ceiled(s[-dims:], kernel, stride, padding, dilation, out)
-    if STATE.on is not None and STATE.on.old and dims == 2 and not places and not any(padding) and set(dilation) == {1} and not ceil:
+    if STATE.on is not None and STATE.on.old and dims == 2 and not return_indices and not any(padding) and set(dilation) == {1} and not ceil:
         return op(P.MaxPool, kernel, stride, "VALID")(x)  # less exact for NaN and -inf
     m = _nan_first(x)
     one, nought = (1,) * (2 - dims), (0,) * (2 - dims)
@@ -72,7 +72,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
     shape = s[:-dims] + tuple(out)
     index = reshape(index, shape)
     y = _at(x, index, dims)
-    return (y, index) if places else y
+    return (y, index) if return_indices else y
 
 
 # For integers, the host's pooling kernel saves indices relative to the window in a narrower dtype.
@@ -95,18 +95,18 @@ def _scattered(g, index, size):
     return reshape(added(r, _planes(index, dims), _planes(g, dims), 1), (*lead, *size))
 
 
-@kernel("scatter_places", target="CPU", only="float32 float64 int64")
-def _scatter_places(g, index, *, size):
+@kernel("scatter_flat", target="CPU", only="float32 float64 int64")
+def _scatter_flat(g, index, *, size):
     return _scattered(g, index, size)
 
 
-@kernel("gather_places", target="CPU", only="float32 float64 int64")
-def _gather_places(x, index, *, dims):
+@kernel("gather_flat", target="CPU", only="float32 float64 int64")
+def _gather_flat(x, index, *, dims):
     return _at(x, index, dims)
 
 
 @kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", target="CPU", only=_F)
-def _adaptive_max(x, *, target, places):
+def _adaptive_max(x, *, target, return_indices):
     if 0 in target:
         raise UnsupportedByKernel  # MindSpore rejects empty results
     s, dims = shape_of(x), len(target)
@@ -118,7 +118,7 @@ def _adaptive_max(x, *, target, places):
         index = cast(index, ms.int64)
     index = reshape(index, s[:-dims] + tuple(target))
     y = _at(x, index, dims)
-    return (y, index) if places else y
+    return (y, index) if return_indices else y
 
 
 # ------------------------------------------------------------------ average pooling
@@ -198,8 +198,8 @@ def _max_unpool(x, index, *, size):
     # TensorScatterUpdate raises an error for an index outside a plane.
     dims = len(size)
     lead = shape_of(x)[:-dims]
-    values, places = _planes(x, dims), _planes(index, dims)
+    values, indices = _planes(x, dims), _planes(index, dims)
     planes, each = shape_of(values)
     rows = from_contiguous(np.repeat(np.arange(planes), each).reshape(planes, each, 1))
-    at = op(P.Concat, -1)((rows, reshape(places, (planes, each, 1))))
+    at = op(P.Concat, -1)((rows, reshape(indices, (planes, each, 1))))
     return reshape(op(P.TensorScatterUpdate)(full((planes, math.prod(size)), 0, dtype_of(x)), at, values), (*lead, *size))

@@ -242,15 +242,15 @@ def _randperm(*, n, np_dtype, generator, device):
 
 # ------------------------------------------------------------------ parameters as tensors
 @kernel("normal_by")
-def _normal_by(mean, std, *, at, spread, generator):
+def _normal_by(mean, std, *, loc, scale, generator):
     """Returns standard normal numbers times a standard deviation, plus a mean. The caller has
     checked that no deviation is negative."""
     d = dtype_of(std if mean is None else mean)
-    if d not in (_F32, _F64) or spread is not None and not spread >= 0 or mean is not None and std is not None and dtype_of(mean) is not dtype_of(std):
+    if d not in (_F32, _F64) or scale is not None and not scale >= 0 or mean is not None and std is not None and dtype_of(mean) is not dtype_of(std):
         raise UnsupportedByKernel
     z = normal(_both(mean, std), drawn(generator), d)
-    z = op(P.Mul)(z, number(spread, d) if std is None else std)
-    return op(P.Add)(z, number(at, d) if mean is None else mean)
+    z = op(P.Mul)(z, number(scale, d) if std is None else std)
+    return op(P.Add)(z, number(loc, d) if mean is None else mean)
 
 
 def _both(a, b):

@@ -93,7 +93,7 @@ def spread_over(g, shape):
     return copied(broadcast(g, shape))
 
 
-@kernel("spread", half=True)
+@kernel("expand_reduced", half=True)
 def _spread(g, *, shape, axes, keepdim):
     have = shape_of(g)
     if axes is not None and not keepdim:
@@ -103,8 +103,8 @@ def _spread(g, *, shape, axes, keepdim):
     return spread_over(g, shape)
 
 
-@kernel("spread_rows", half=True)
-def _spread_rows(g, *, shape):
+@kernel("expand_rows", half=True)
+def _expand_rows(g, *, shape):
     return spread_over(g, shape)
 
 
@@ -338,8 +338,8 @@ def _var(a, axes, keepdim, correction, root):
     return r if dtype_of(a) is ms.float64 else cast(r, dtype_of(a))
 
 
-@kernel("wide_mean", only=FLOATS, target="CPU")
-def _wide_mean(a, *, axes, keepdim):
+@kernel("mean_upcast", only=FLOATS, target="CPU")
+def _mean_upcast(a, *, axes, keepdim):
     x, first = _from_first(a, axes)
     r = mean(x, axes, keepdim)
     return cast(r, dtype_of(a)) if first is None else op(P.Add)(r, reshape(first, shape_of(r)))

@@ -47,8 +47,8 @@ def _repeat_each(a, *, n, dim):
     return unbits(reshape(op(P.Tile)(reshape(bits(a), (before * m, 1, after)), (1, n, 1)), shape), a)
 
 
-@kernel("repeat_places")
-def _repeat_places(counts, *, np_dtype):
+@kernel("repeat_indices")
+def _repeat_indices(counts, *, np_dtype):
     # The length of the result depends on the values, so this synchronizes.
     if ASCEND:
         raise UnsupportedByKernel
@@ -64,7 +64,7 @@ def _repeat_places(counts, *, np_dtype):
     return op(P.SearchSorted, ms.int64, True)(ends, counting(total))
 
 
-@kernel("combination_places")
+@kernel("combination_indices")
 def _combinations(like, *, n, r, with_replacement):
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     return table(np.array(list(choose(range(n), r)), np.int64).reshape(-1, r))
