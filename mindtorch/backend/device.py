@@ -25,7 +25,7 @@ class KernelSpec:
     """A kernel of a device and the operands that it supports. The fields below come from function
     attributes of the same names.
 
-        numbers  True: scalar operands are passed as Python numbers (default: as 0-dim tensors)
+        scalars  True: scalar operands are passed as Python numbers (default: as 0-dim tensors)
         half     True: accepts float16 and bfloat16 on a device that computes those in float32
                  (`upcasts_half`)
         empty    True: accepts operands without elements (default: the host computes these, because
@@ -35,12 +35,12 @@ class KernelSpec:
                  element type; None: none
     """
 
-    __slots__ = ("fn", "numbers", "empty", "only", "device", "upcast", "alike", "known")
+    __slots__ = ("fn", "scalars", "empty", "only", "device", "upcast", "alike", "known")
 
     def __init__(self, fn: Kernel, device: Device, raw: bool = False) -> None:
         self.fn, self.device = fn, device
         self.upcast = device.upcasts_half and not raw and not getattr(fn, "half", False)
-        self.numbers: bool = getattr(fn, "numbers", False)
+        self.scalars: bool = getattr(fn, "scalars", False)
         self.empty: bool = getattr(fn, "empty", False)
         self.only: frozenset[NpDtype] | None = getattr(fn, "only", None)
         self.alike: Kernel | None = getattr(fn, "alike", None)

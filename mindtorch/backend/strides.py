@@ -256,15 +256,15 @@ def empty(shape: Sizes, dtype: DTypeLike, strides: Strides) -> Array:
     r: Array = ndarray(shape, dtype, strides=[s * k for s in strides])
     STRIDED.on = True
     if r.flags.c_contiguous:
-        STRIDED.odd = True
+        STRIDED.unusual_strides = True
     return r
 
 
 def noted(a: Array) -> Array:
     """Returns the array `a`, whose strides were chosen explicitly. Sets `STRIDED` if it is both
     C-contiguous and channels-last."""
-    if a.ndim in (4, 5) and a.flags.c_contiguous and a.size and not STRIDED.odd:
+    if a.ndim in (4, 5) and a.flags.c_contiguous and a.size and not STRIDED.unusual_strides:
         k = a.itemsize
         if a.strides == tuple([s * k for s in format_strides(a.shape, BY_RANK[a.ndim])]) != tuple([s * k for s in contiguous_strides(a.shape)]):
-            STRIDED.on = STRIDED.odd = True
+            STRIDED.on = STRIDED.unusual_strides = True
     return a

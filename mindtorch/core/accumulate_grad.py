@@ -81,7 +81,7 @@ def steal_or_clone(leaf: Tensor, g: Tensor) -> Tensor:
     if not STRIDED.on:
         return wrap_array(_copy(g._array, strides=None)) if may_be_shared(g) or g._requires_grad_ else g
     # Use the leaf's strides if they are dense, else C order.
-    if leaf._contiguous and not STRIDED.odd:
+    if leaf._contiguous and not STRIDED.unusual_strides:
         return wrap_array(_copy(g._array, strides=None)) if may_be_shared(g) or g._requires_grad_ or not g._contiguous else g
     a, b = leaf._array, g._array
     plain = stride_rules.contiguous_strides(a.shape)

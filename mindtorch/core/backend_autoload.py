@@ -19,7 +19,7 @@ def register_device(device: npu.Npu) -> None:
     from mindtorch.backend.mindspore import kernels as own
     from mindtorch.backend.mindspore.graph.graph_compiler import GraphCompiler
     kernels.load(own)
-    own.settle()
+    own.fill_table()
     device.maker = GraphCompiler
     device_dispatch.register(device)
     tensor.housed = device_dispatch.classify_native

@@ -253,7 +253,7 @@ class CompiledFunction:
         self.outs: list[Any] = [o if o.__class__ is int else None for o in r.outs]
         self.written, self.drew = r.written, r.drew
         self.leaves, self.wanting, self.present = r.leaves, r.wanting, r.present
-        self.odd, self.sparse, self.broken = STRIDED.odd, r.sparse, False
+        self.odd, self.sparse, self.broken = STRIDED.unusual_strides, r.sparse, False
         self.unsure = not all([e.sure for e in r.events[:r.split]])
         #: Which results had a gradient in the last backward pass that differed from the recorded
         #: one.
@@ -299,7 +299,7 @@ class CompiledFunction:
 
     def holds(self, tensors: Sequence[Tensor]) -> bool:
         """True if the program can be run on these tensors (of the recorded geometry) now."""
-        if STRIDED.odd is not self.odd or not unwatched():
+        if STRIDED.unusual_strides is not self.odd or not unwatched():
             return False
         for i in self.written:
             t = tensors[i]

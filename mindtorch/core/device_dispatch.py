@@ -558,7 +558,7 @@ def _transferred_operand(x, dev, device, way):
     """Returns the handle or Python scalar for an operand that has no handle on the device."""
     c = x.__class__
     if c is ScalarOperand:
-        return _number(x._array) if way.numbers else device.constant(x._array)
+        return _number(x._array) if way.scalars else device.constant(x._array)
     if device.of_host:
         device.on_missing_kernel(f"a {x._np_dtype.name} host tensor that is not an input of the call is an operand")
     if c is not SavedArray and x._foreign and x._device.type == "cpu":
@@ -567,7 +567,7 @@ def _transferred_operand(x, dev, device, way):
         return x._handle
     if c is not SavedArray and (x.ndim or x._device.type == "meta") and (not device.shadows or x._requires_grad_ or x._device.type != "cpu"):
         raise _mixed(dev, x._device)
-    if way.numbers and not x.ndim:  # a 0-dim host tensor counts as a scalar
+    if way.scalars and not x.ndim:  # a 0-dim host tensor counts as a scalar
         return _number(x._array)
     COPIES.up += 1
     return device.upload(x._array)

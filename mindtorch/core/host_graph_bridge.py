@@ -42,7 +42,7 @@ def start() -> Device:
     from mindtorch.backend.mindspore.graph.graph_compiler import GraphCompiler
     from mindtorch.backend.mindspore.kernels.dropout import MASKED
     kernels.load(own)
-    own.settle(SHADOW.type)
+    own.fill_table(SHADOW.type)
     device = npu.Shadow("CPU")
     device.maker, device.masked = GraphCompiler, MASKED
     device_dispatch._KERNEL_CACHE[SHADOW.type] = {}

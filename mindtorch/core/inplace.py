@@ -174,7 +174,7 @@ def set_empty_storage(t: Tensor) -> None:
 def restride(t: Tensor, strides: Sequence[int]) -> None:
     """Sets other strides (in elements) on a tensor; the elements stay where they are in memory."""
     a = t._array
-    STRIDED.odd = True
+    STRIDED.unusual_strides = True
     set_storage_strided(t, t, a.shape, tuple([s * a.itemsize for s in strides]), offset_of(a))
     bump_version(t)
 

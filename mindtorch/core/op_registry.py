@@ -292,7 +292,7 @@ def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: 
                           "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
                           stacklevel=3)
         resize(out, r._sizes)
-        if not r._contiguous or stride_rules.STRIDED.odd and stride_rules.strides_of(r._array) != stride_rules.strides_of(out._array):
+        if not r._contiguous or stride_rules.STRIDED.unusual_strides and stride_rules.strides_of(r._array) != stride_rules.strides_of(out._array):
             _restride(out, r)
     inplace.check_inplace(out, False)
     (check or inplace.assert_no_partial_overlap)(out, given)

@@ -153,7 +153,7 @@ class Primitive:
         Handles half precision and layouts as in a call.
         """
         fwd, low = fwd or self.fwd, None if self.raw or self.view else low or _low
-        if not self.view and arrays and STRIDED.on and (STRIDED.odd or not all([a is None or a.flags.c_contiguous for a in arrays])):
+        if not self.view and arrays and STRIDED.on and (STRIDED.unusual_strides or not all([a is None or a.flags.c_contiguous for a in arrays])):
             return _strided(self, fwd, low, arrays, kw)
         if low is not None and any([a is not None and a.itemsize == 2 for a in arrays]):
             return low(fwd, arrays, kw)
@@ -334,7 +334,7 @@ def _strided(prim, fwd, low, arrays, kw):
     strides = None
     if rule is layouts.pointwise and prim.elementwise and (not kw or all([v.__class__ in _PLAIN for v in kw.values()])):
         # The plan is cached by the operands' layouts: 1 us vs 9 us to compute it.
-        key = (STRIDED.odd, *[None if a is None else (a.shape, a.strides, a.itemsize) for a in arrays])
+        key = (STRIDED.unusual_strides, *[None if a is None else (a.shape, a.strides, a.itemsize) for a in arrays])
         plan = _plans.get(key)
         if plan is None:
             if len(_plans) > 4096:
@@ -436,7 +436,7 @@ def _primitive_source(inputs, optional, attrs, grads, view, raw, elementwise, re
             strided, native = f"return finish(PRIM, {strided}, ({args}), {kw})", "from_contiguous(r_)"
         else:
             strided = "r_ = " + strided
-        ways.append((f"STRIDED.on and (STRIDED.odd or not ({plain}))", strided))
+        ways.append((f"STRIDED.on and (STRIDED.unusual_strides or not ({plain}))", strided))
     if inputs and not (raw or view):
         half = " or ".join(f"x_{n}.itemsize == 2" if n not in optional else f"(x_{n} is not None and x_{n}.itemsize == 2)"
                            for n in inputs)

@@ -495,8 +495,8 @@ class ReplaySession:
                 self._one(e, ns, kw, values)
             if maker.broken is not None:
                 e.eager = f"{e.name}: {maker.broken}"
-                maker.again()
-        if maker.whole:
+                maker.restart()
+        if maker.complete:
             order = sorted(roots.union(*[made.outputs for made in end.graphs], family.outputs if family is not None else ()))
             if family is not None and family.shared is None:
                 family.shared = maker.shared()

@@ -57,13 +57,13 @@ def as_strided_copy(r: Array, strides: Strides) -> Array:
     k = r.itemsize
     want = tuple([s * k for s in strides])
     if r.strides == want:
-        STRIDED.on = STRIDED.odd = True  # NumPy counts it as C order, too
+        STRIDED.on = STRIDED.unusual_strides = True  # NumPy counts it as C order, too
         return r
     if all(n == 1 or have == s for n, have, s in zip(r.shape, r.strides, want)):
         # Only the strides of size-1 dimensions differ, which address nothing.
         r = r.view()
         r.strides = want
-        STRIDED.on = STRIDED.odd = True
+        STRIDED.on = STRIDED.unusual_strides = True
         return r
     to = empty_for(r, strides)
     if not (dispatch_state.meta and is_meta_array(to)):
@@ -79,7 +79,7 @@ def as_strided_copy(r: Array, strides: Strides) -> Array:
 def pointwise(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
     """Layout of an elementwise result."""
     first = operands[0]
-    if first is not None and first.shape == r.shape and first.strides == r.strides and not STRIDED.odd and len(operands) == 1:
+    if first is not None and first.shape == r.shape and first.strides == r.strides and not STRIDED.unusual_strides and len(operands) == 1:
         k = r.itemsize
         if k == first.itemsize and is_dense(r.shape, [s // k for s in r.strides]):
             return r
@@ -243,7 +243,7 @@ def pointwise_plan(operands: Operands) -> tuple[Strides | None, list[int] | None
         return None, None, None  # the kernel raises the error
     strides = pointwise_strides(shape, tuple([(a.shape, strides_of(a)) for a in given]))
     if is_ordered(shape, strides, range(len(shape))) and strides != contiguous_strides(shape):
-        STRIDED.on = STRIDED.odd = True  # NumPy counts it as C order, too
+        STRIDED.on = STRIDED.unusual_strides = True  # NumPy counts it as C order, too
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
     if order == list(range(len(shape))) or not all(a.ndim in (0, len(shape)) for a in given):
         return strides, None, None

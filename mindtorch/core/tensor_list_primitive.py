@@ -64,7 +64,7 @@ def name_(tensors_, *, {attrs}):
     way_ = fwd
     if STRIDED.on:
         for x_ in xs_:
-            if STRIDED.odd or not x_.flags.c_contiguous:
+            if STRIDED.unusual_strides or not x_.flags.c_contiguous:
                 way_ = None
                 break
     if way_ is None:

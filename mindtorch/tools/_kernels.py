@@ -31,7 +31,7 @@ from mindtorch.backend import kernels
 from mindtorch.backend.mindspore import kernels as own
 kernels.load(own)
 kernels.TABLES.pop("npu", None)
-own.settle()
+own.fill_table()
 print(json.dumps({n: sorted(t.name for t in f.only) if getattr(f, "only", None) else [] for n, f in kernels.TABLES["npu"].items()}))
 """
 

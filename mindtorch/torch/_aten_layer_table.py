@@ -204,9 +204,9 @@ def _adaptive(n):
         return [run(f"adaptive_max_pool{n}d_backward", g, args[0], outs[1])]
 
     @prim(f"adaptive_max_pool{n}d")
-    def said_max(x, *, target, places):
+    def said_max(x, *, target, return_indices):
         r = say(f"adaptive_max_pool{n}d", x, list(target))
-        return (r[0], r[1]) if places else r[0]
+        return (r[0], r[1]) if return_indices else r[0]
 
 
 _adaptive(2)

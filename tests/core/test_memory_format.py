@@ -466,7 +466,7 @@ def test_first_ambiguous_tensor_is_recognized_as_channels_last(process, tmp_path
         import mindtorch.torch as torch
         from mindtorch.core.stride_rules import STRIDED
         for make in {MADE}:
-            STRIDED.on = STRIDED.odd = False
+            STRIDED.on = STRIDED.unusual_strides = False
             x = eval(make)
             print(x.stride(), torch.nn.functional.conv2d(x, torch.zeros(3, 1, 1, 1)).stride())
     """)

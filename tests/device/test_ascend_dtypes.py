@@ -23,9 +23,9 @@ def test_ascend_kernels_exclude_unsupported_dtypes():
 def test_restricting_a_kernel_copies_its_function():
     def fn(a, *, k=1):
         return a, k
-    fn.only, fn.numbers = None, True
+    fn.only, fn.scalars = None, True
     new = kernels._restricted(fn, kernels.np_dtypes("float64"))
-    assert new is not fn and fn.only is None and new(3, k=2) == (3, 2) and new.numbers and new.__kwdefaults__ == {"k": 1}
+    assert new is not fn and fn.only is None and new(3, k=2) == (3, 2) and new.scalars and new.__kwdefaults__ == {"k": 1}
     assert new.only == kernels.ALL - {np.dtype("float64")}
     builtin = kernels._restricted(abs, kernels.np_dtypes("complex64 complex128"))
     assert builtin(-2) == 2 and kernels.ALL - builtin.only == {np.dtype("complex64"), np.dtype("complex128")}

@@ -33,7 +33,7 @@ def test_report():
     lines = [{"launch": "aclnnAdd", "args": ""}, {"launch": "aclnnAdd", "args": ""}, {"launch": "aclnnMm", "args": ""}, {"aclop": "LSTM"},
              {"copy": "D2H", "bytes": 4, "site": "a.py:3"}, {"copy": "D2H", "bytes": 8, "site": "a.py:3"}, {"copy": "H2D", "bytes": 2048}, {"memory": 1 << 21},
              {"allocated": 1000}, {"refused": "aclnnMm", "why": "argument 0 is i64"}, {"failed": "aclnnX is not computed"}, {"hccl": "AllReduce"}, {"fallbacks": {"mode": 3}}]
-    found = _report.tell("\n".join(map(json.dumps, lines)).encode())
+    found = _report.parse("\n".join(map(json.dumps, lines)).encode())
     assert found.launches == {"aclnnAdd": 2, "aclnnMm": 1} and found.aclop == {"LSTM": 1} and found.count("D2H") == 2 and found.count("H2D") == 1
     text = _report.text(found)
     for part in ("with copies there and back: 3", "       3  mode", "launches: 3 of 2 kernels, 1 collectives", "       2  aclnnAdd", "       2        12 B  a.py:3", "2.0 KB  (not by Python)", "1000 B of tensors, 2.0 MB reserved",
@@ -137,7 +137,7 @@ def test_user_line_is_outside_installed_packages():
 
 
 def test_truncated_log_lines_are_counted():
-    found = _report.tell(b'{"launch": "aclnnAdd", "args": ""}\n{"launch": "acln')
+    found = _report.parse(b'{"launch": "aclnnAdd", "args": ""}\n{"launch": "acln')
     assert found.launches == {"aclnnAdd": 1} and found.unreadable == 1 and "cannot be read: 1" in _report.text(found)
 
 

@@ -69,7 +69,7 @@ def empty_as(a: Array, shape: Sizes | None = None, dtype: NpDtype | None = None,
     if dtype is None:
         dtype = a.dtype
     if fmt == "preserve":
-        if a.flags.c_contiguous and not STRIDED.odd:
+        if a.flags.c_contiguous and not STRIDED.unusual_strides:
             return np.empty(shape, dtype)
         return empty(shape, dtype, like_strides(shape, strides_of(a)))
     if fmt == "contiguous":
@@ -80,7 +80,7 @@ def empty_as(a: Array, shape: Sizes | None = None, dtype: NpDtype | None = None,
 
 def copy_as(a: Array, fmt: str = "preserve") -> Array:
     """Returns a copy of an array in a memory format."""
-    if fmt == "contiguous" or fmt == "preserve" and a.flags.c_contiguous and not STRIDED.odd:
+    if fmt == "contiguous" or fmt == "preserve" and a.flags.c_contiguous and not STRIDED.unusual_strides:
         return copy_c(a)
     r = empty_as(a, fmt=fmt)
     store(r, a)

@@ -130,8 +130,8 @@ class OnnxEmitter(Emitter):
             if not isinstance(n, Sym):
                 parts.append(self.ints([n]))
                 continue
-            whole = self.node("Shape", [self.inputs[n.input].name], (1,), "int64")
-            one = self.node("Gather", [whole, self.ints([n.axis])], (1,), "int64", axis=0)
+            sizes = self.node("Shape", [self.inputs[n.input].name], (1,), "int64")
+            one = self.node("Gather", [sizes, self.ints([n.axis])], (1,), "int64", axis=0)
             if n.scale != 1:
                 one = self.mul(one, self.ints([n.scale]))
             if n.offset:

@@ -25,7 +25,7 @@ for _n in ("sigmoid", "tanh"):
     LOWERINGS["nn.functional." + _n] = _float_unary(_n)
 
 
-def _kept_unary(kind):
+def _unary_lowering(kind):
     def f(k, x, *rest):
         if kind_of(x.dtype) != "f" and kind in ("floor", "ceil", "round"):
             return x
@@ -34,7 +34,7 @@ def _kept_unary(kind):
 
 
 for _n in "abs neg floor ceil sign".split():
-    LOWERINGS[_n] = LOWERINGS["prim." + _n] = _kept_unary(_n)
+    LOWERINGS[_n] = LOWERINGS["prim." + _n] = _unary_lowering(_n)
 
 
 @lowering("round")
@@ -42,7 +42,7 @@ def _round(k, x, decimals=0):
     if decimals:
         p = float(10 ** decimals)
         return k.div(k.unary("round", k.mul(x, p)), p)
-    return _kept_unary("round")(k, x)
+    return _unary_lowering("round")(k, x)
 
 
 @lowering("relu", "nn.functional.relu")
@@ -550,8 +550,8 @@ def _gather(k, x, dim, index, sparse_grad=False):
         if d != dim:
             n = size(index.shape[d])
             grid = grid + (np.arange(n) * strides[d]).reshape([n if i == d else 1 for i in range(x.ndim)])
-    place = k.add(k.mul(k.cast(index, "int64"), strides[dim]), k.const(grid, "int64"))
-    return k.reshape(k.gather(k.reshape(x, (math.prod(shape),)), k.reshape(place, (math.prod(known(index.shape)),)), 0), index.shape)
+    linear_index = k.add(k.mul(k.cast(index, "int64"), strides[dim]), k.const(grid, "int64"))
+    return k.reshape(k.gather(k.reshape(x, (math.prod(shape),)), k.reshape(linear_index, (math.prod(known(index.shape)),)), 0), index.shape)
 
 
 def _index_parts(x, index):
@@ -637,8 +637,8 @@ def _setitem(k, x, index, value):
             p = p.const
         plain.append(p)
     shape = known(x.shape)
-    places = np.arange(math.prod(shape)).reshape(shape)
-    region = places[tuple(plain)]
+    indices = np.arange(math.prod(shape)).reshape(shape)
+    region = indices[tuple(plain)]
     n = math.prod(shape)
     v = k.tensor(value, x.dtype)
     while v.ndim > region.ndim:
@@ -651,11 +651,11 @@ def _setitem(k, x, index, value):
 
 
 @lowering("written_through")
-def _written_through(k, old, new, places):
+def _written_through(k, old, new, indices):
     """Returns a tensor after a write to another one that shares its memory (see core/tracing.py).
     """
     both = k.concat([k.reshape(old, (math.prod(known(old.shape)),)), k.reshape(new, (math.prod(known(new.shape)),))], 0)
-    return k.reshape(k.gather(both, k.const(places, "int64"), 0), old.shape)
+    return k.reshape(k.gather(both, k.const(indices, "int64"), 0), old.shape)
 
 
 def _part(which):

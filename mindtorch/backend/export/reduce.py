@@ -92,14 +92,14 @@ def _correction(unbiased, correction):
     return (1 if unbiased is None or unbiased is True else 0) if c is None else c
 
 
-def _spread(root):
+def _variance_lowering(root):
     def f(k, x, dim=None, unbiased=None, keepdim=False, correction=None):
         v, _ = variance(k, x, _dims(dim, x.ndim), keepdim, _correction(unbiased, correction))
         return k.unary("sqrt", v) if root else v
     return f
 
 
-LOWERINGS["var"], LOWERINGS["std"] = _spread(False), _spread(True)
+LOWERINGS["var"], LOWERINGS["std"] = _variance_lowering(False), _variance_lowering(True)
 
 
 @lowering("norm", "linalg.vector_norm", "linalg.norm")

@@ -99,13 +99,13 @@ def as_function(obj):
     if not is_module(obj) or type.__instancecheck__(Cell, obj) or "__code__" in obj.__dict__:
         yield
         return
-    own, said = obj.__dict__, {"__code__": _code(obj), "__name__": type(obj).__name__}
-    said = {name: value for name, value in said.items() if name not in own}
-    own.update(said)
+    own, added = obj.__dict__, {"__code__": _code(obj), "__name__": type(obj).__name__}
+    added = {name: value for name, value in added.items() if name not in own}
+    own.update(added)
     try:
         yield
     finally:
-        for name in said:
+        for name in added:
             own.pop(name, None)
 
 
@@ -144,9 +144,9 @@ class NonDataDescriptor:
         if obj is not None:
             own = obj.__dict__
             for holder in ("_parameters", "_buffers", "_modules"):
-                held = own.get(holder)
-                if held is not None and self.name in held:
-                    return held[self.name]
+                entries = own.get(holder)
+                if entries is not None and self.name in entries:
+                    return entries[self.name]
         return self.resolve(obj, cls)
 
     def resolve(self, obj, cls):
@@ -175,7 +175,7 @@ class _Derived(NonDataDescriptor):
         return self if obj is None else self.value(obj)
 
 
-def _asked_to_record(module, value):
+def _set_requires_grad(module, value):
     """Handles an assignment to `requires_grad`.
 
     MindSpore sets it around the call of a Cell whose gradient it computes (`value_and_grad(module,
@@ -202,7 +202,7 @@ def _in_another_precision(module, value):
 
 
 #: Attribute of a Module -> function to call after the attribute is set.
-AFTER_SETTING = {"requires_grad": _asked_to_record, "mixed_precision_type": _in_another_precision}
+AFTER_SETTING = {"requires_grad": _set_requires_grad, "mixed_precision_type": _in_another_precision}
 
 
 def _set_entry(module):
@@ -369,13 +369,13 @@ def _native_parameters(module):
     found, buffers = {name: p for name, p in own.get("_parameters", {}).items() if p is not None}, own.get("_buffers")
     if not buffers:
         return found
-    hidden, held = own.get("_non_persistent_buffers_set", ()), own.setdefault("_native_buffers", {})
+    hidden, cached = own.get("_non_persistent_buffers_set", ()), own.setdefault("_native_buffers", {})
     for name, b in buffers.items():
         if b is not None and name not in hidden:
-            p = held.get(name)
+            p = cached.get(name)
             if p is None or p.__class__ is str or p.device != b.device:
                 known = p if p is None or p.__class__ is str else p.name
-                p = held[name] = parameter_class(b, requires_grad=False)
+                p = cached[name] = parameter_class(b, requires_grad=False)
                 if known is not None:
                     p.name = known
             elif p._array is not b._array:
@@ -413,9 +413,9 @@ def _assign_names(pairs):
     # functional_call puts plain tensors there
     prefix, pairs = "", [pair for pair in pairs if isinstance(pair[1], parameter_class)]
     for name, p in pairs:
-        held = p.name
-        if held.endswith(name) and held[:len(held) - len(name)][-1:] in ("", "."):
-            prefix = held[:len(held) - len(name)]
+        current = p.name
+        if current.endswith(name) and current[:len(current) - len(name)][-1:] in ("", "."):
+            prefix = current[:len(current) - len(name)]
             break
     for name, p in pairs:
         if p.name != prefix + name:

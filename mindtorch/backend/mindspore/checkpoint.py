@@ -48,7 +48,7 @@ put("mindspore.train.serialization:_convert_save_obj_to_param_list", _convert_fa
 _load: Any = _serialization.load_param_into_net
 
 
-def _load_and_tell(net, parameter_dict, *args, **kwargs):
+def _load_and_report(net, parameter_dict, *args, **kwargs):
     """Warns about buffers that a checkpoint lacks. MindSpore only logs missing entries, but
     unchanged statistics change a network's results."""
     missing, unused = _load(net, parameter_dict, *args, **kwargs)
@@ -62,7 +62,7 @@ def _load_and_tell(net, parameter_dict, *args, **kwargs):
     return missing, unused
 
 
-put_everywhere("mindspore.train.serialization:load_param_into_net", functools.wraps(_load)(_load_and_tell))
+put_everywhere("mindspore.train.serialization:load_param_into_net", functools.wraps(_load)(_load_and_report))
 
 
 def holds(a):

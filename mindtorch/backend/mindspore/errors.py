@@ -48,11 +48,11 @@ def _parts(text):
     """Returns (MindSpore's message, CANN's message) of an error's text, without its other sections.
     """
     pieces = [p.strip() for p in _RULE.split(text)]
-    said, of_cann = pieces[0], ""
-    for title, body in zip(pieces[1::2], pieces[2::2]):
-        if title.startswith("- Ascend Error Message"):
+    message, of_cann = pieces[0], ""
+    for heading, body in zip(pieces[1::2], pieces[2::2]):
+        if heading.startswith("- Ascend Error Message"):
             of_cann = "\n".join([line for line in body.splitlines() if not line.startswith("(Please search")]).strip()
-    return said.splitlines()[0] if said else "", of_cann
+    return message.splitlines()[0] if message else "", of_cann
 
 
 def _number(text):
@@ -83,11 +83,11 @@ def memory(index: int) -> str:
     if runtime.target() == "CPU":
         return ""
     try:
-        taken, used, about = ms.runtime.memory_reserved(), ms.runtime.memory_allocated(), ms.hal.get_device_properties(index)
+        reserved, used, about = ms.runtime.memory_reserved(), ms.runtime.memory_allocated(), ms.hal.get_device_properties(index)
     except RuntimeError:  # a device that does not respond
         return ""
     return (f" NPU {index} has a total capacity of {_size(in_bytes(about.total_memory))} of which {_size(in_bytes(about.free_memory))} is free. "
-            f"{_size(used)} is allocated by tensors, and {_size(max(taken - used, 0))} is reserved by MindSpore but unallocated.")
+            f"{_size(used)} is allocated by tensors, and {_size(max(reserved - used, 0))} is reserved by MindSpore but unallocated.")
 
 
 class Faults:
@@ -98,7 +98,7 @@ class Faults:
         self.blocking = target == "CPU" or blocking()
         self.lost: str | None = None
 
-    def told(self, error: BaseException, what: str, doing: str = "", size: int | None = None) -> RuntimeError | None:
+    def translate(self, error: BaseException, what: str, doing: str = "", size: int | None = None) -> RuntimeError | None:
         """Converts a MindSpore error to a RuntimeError with PyTorch's error message, to be raised
         `from` it; None for an error not of the device.
 
@@ -109,40 +109,40 @@ class Faults:
         exhausted = is_exhausted(error)
         if text.startswith("NPU ") or not exhausted and not any([m in text for m in _MARKS]):
             return None
-        said, of_cann = _parts(text)
+        message, of_cann = _parts(text)
         if not exhausted and any([m in text for m in _LOST]):
-            self.lost = of_cann or said
+            self.lost = of_cann or message
             # Otherwise earlier errors would be raised later, by a call that does not reach the
             # device.
             self.rest()
             return self.gone(what)
         more = self.rest()
-        place = int(what.partition(":")[2] or 0)
+        index = int(what.partition(":")[2] or 0)
         sure = self.blocking or size is not None
         # An op that only synchronizes is not to blame.
         by = f" by {doing}" if doing and sure else ""
         if exhausted:
-            asked = f"Tried to allocate {_size(size)}" if size is not None else "Tried to allocate memory"
-            text = f"NPU out of memory. {asked} on device {what}{by}.{memory(place)}{self._later(sure)}"
+            attempt = f"Tried to allocate {_size(size)}" if size is not None else "Tried to allocate memory"
+            text = f"NPU out of memory. {attempt} on device {what}{by}.{memory(index)}{self._later(sure)}"
             return _with(OutOfMemoryError(text), more)
         if "GetWorkspaceSize" in text:
             kernel = re.search(r"(aclnn\w+?)(?:GetWorkspaceSize)", text)
-            reason = of_cann or said
+            reason = of_cann or message
             name = kernel[1] if kernel else "a kernel"
             if reason.startswith(f"{name}: "):
                 reason = reason[len(name) + 2:]
             kind = NotImplementedError if any([m in reason for m in _TYPES]) else RuntimeError
             return _with(kind(f"NPU error: {name} is refused on device {what}{by}: {reason}{self._later(sure)}"), more)
-        reason = of_cann or said
-        if of_cann and doing and not self._async(said):
-            reason = f"{reason} ({said})"
+        reason = of_cann or message
+        if of_cann and doing and not self._async(message):
+            reason = f"{reason} ({message})"
         e = AcceleratorError(f"NPU error: {reason} (device {what}{by}){self._later(self.blocking)}")
         e.error_code = _number(text)
         return _with(e, more)
 
     @staticmethod
-    def _async(said):
-        return any([m in said for m in ("SyncCopy", "SyncStream", "SyncEvent", "aclrtSynchronize", "query completion")])
+    def _async(message):
+        return any([m in message for m in ("SyncCopy", "SyncStream", "SyncEvent", "aclrtSynchronize", "query completion")])
 
     def _later(self, sure):
         if sure:

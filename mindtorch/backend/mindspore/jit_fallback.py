@@ -196,15 +196,15 @@ class _Weights:
     Parameter.)
     """
 
-    __slots__ = ("held", "met")
+    __slots__ = ("parameters", "met")
 
     def __init__(self, cell):
-        self.held = []
-        self.met = _seen_in(cell, set(), self.held)
+        self.parameters = []
+        self.met = _seen_in(cell, set(), self.parameters)
 
     def changed(self):
         """True if a graph compiled since the last check is no longer valid."""
-        for get, key, p, native in self.held:
+        for get, key, p, native in self.parameters:
             if p._native is not native:
                 return True
             try:
@@ -215,7 +215,7 @@ class _Weights:
         return False
 
     def strided(self):
-        return next((f"the weight {p.name}, whose memory is strided" for _, _, p, _ in self.held if not p._array.flags.c_contiguous), None)
+        return next((f"the weight {p.name}, whose memory is strided" for _, _, p, _ in self.parameters if not p._array.flags.c_contiguous), None)
 
 
 def _facade_tensor(values):
@@ -254,7 +254,7 @@ _CLEARING = "mindspore.graph.api:_pynative_executor.clear_res"
 
 
 @contextlib.contextmanager
-def _recording_kept():
+def _preserved_recording():
     """Preserves what MindSpore has recorded for gradients of an outer function when a compilation
     meets the facade.
 
@@ -286,14 +286,14 @@ def _warn(what, where, why):
                   f"code, and this uses {why}. The results are the same.", RuntimeWarning, stacklevel=level)
 
 
-def _run(key, fn, args, kwargs, tell):
+def _run(key, fn, args, kwargs, report):
     """Runs a function that MindSpore's compiler cannot read: as a recorded step, else eagerly,
-    which `tell()` reports."""
+    which `report()` reports."""
     with pynative():
         if graph_mode_step.active():
             return fn(*args, **kwargs)
         if not graph_mode_step.possible():
-            tell()
+            report()
             return fn(*args, **kwargs)
         # an eager user function is being differentiated, and its autograd graph stores values
         if native_recording():
@@ -304,7 +304,7 @@ def _run(key, fn, args, kwargs, tell):
             finally:
                 graph_mode_step.forget()
         if not step.recorded:
-            tell()
+            report()
         return r
 
 
@@ -387,14 +387,14 @@ def _call(fn, obj, args, kwargs, compiled, level="O0"):
             met = "its argument, which is a torch-style tensor"
         if met is None:
             try:
-                with _recording_kept():
+                with _preserved_recording():
                     return compiled(*args, **kwargs)
             except MeetsFacade as e:
                 met = marks.met[me] = str(e)
-    return _run(marks.key(me, fn, level), fn, args, kwargs, functools.partial(_tell_of_function, fn, marks, met))
+    return _run(marks.key(me, fn, level), fn, args, kwargs, functools.partial(_report_function, fn, marks, met))
 
 
-def _tell_of_function(fn, marks, met):
+def _report_function(fn, marks, met):
     if not marks.warned and not fn.__code__.co_filename.startswith(_MINDSPORE):
         marks.warned = True
         _warn(fn.__name__, f"{fn.__code__.co_filename}, line {fn.__code__.co_firstlineno}", met)
@@ -459,13 +459,13 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
     own = self.__dict__
     if not own.get("_mindtorch_eager"):
         weights = _cell_weights.get(self)
-        if weights is None or weights.held and weights.changed():
+        if weights is None or weights.parameters and weights.changed():
             if weights is not None and self.compile_cache:
                 _api._cell_graph_executor.del_net_res(self, self.compile_cache)
                 self.compile_cache.clear()
             weights = _cell_weights[self] = _Weights(self)
         met = weights.met
-        this_time = weights.strided() if met is None and weights.held else None
+        this_time = weights.strided() if met is None and weights.parameters else None
         by_args = met is None and this_time is None and (_facade_tensor(args) or _facade_tensor(kwargs.values()))
         if by_args:
             this_time = "its argument, which is a torch-style tensor"
@@ -473,7 +473,7 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
             own["_mindtorch_eager"] = False
             _state.met, start = None, time.time()
             try:
-                with _recording_kept():
+                with _preserved_recording():
                     return _cell_run(self, *args, **kwargs)
             except Exception:
                 met, _state.met = _state.met, None
@@ -487,10 +487,10 @@ def _cell_compiled_or_eagerly(self, *args, **kwargs):
     key = own.get("_mindtorch_step")
     if key is None:
         key = own["_mindtorch_step"] = graph_mode_step.Key(type(self).__name__, _level(own.get("_jit_config_dict")))
-    return _run(key, self, args, kwargs, functools.partial(_tell_of_cell, self, met or this_time))
+    return _run(key, self, args, kwargs, functools.partial(_report_cell, self, met or this_time))
 
 
-def _tell_of_cell(cell, met):
+def _report_cell(cell, met):
     own = cell.__dict__
     if not own.get("_mindtorch_warned") and not type(cell).__module__.startswith("mindspore."):
         own["_mindtorch_warned"] = True

@@ -86,7 +86,7 @@ class _Leaf:
 _TENSOR = _Leaf()
 
 
-def taken_apart(x: Any, operand: Callable[[Any], Any]) -> Any:
+def described(x: Any, operand: Callable[[Any], Any]) -> Any:
     """Describes an argument without its tensors, which are passed to operand(tensor). `operand`
     returns the dtype of a tensor that becomes a scalar, else None."""
     c = x.__class__
@@ -97,9 +97,9 @@ def taken_apart(x: Any, operand: Callable[[Any], Any]) -> Any:
     if c.__module__ == "mindspore.graph.mutable" and issubclass(c, (tuple, list)):
         c = tuple if issubclass(c, tuple) else list
     if c is tuple or c is list:
-        return c, tuple([taken_apart(i, operand) for i in x])
+        return c, tuple([described(i, operand) for i in x])
     if c is dict:
-        return c, tuple(x), tuple([taken_apart(i, operand) for i in x.values()])
+        return c, tuple(x), tuple([described(i, operand) for i in x.values()])
     if isinstance(x, MSTensor):
         np_dtype = operand(x)
         return _TENSOR if np_dtype is None else _Leaf(np_dtype)
@@ -157,16 +157,16 @@ class Form:
     """A call without its tensors.
 
         key       what is called, comparable
-        settings  the result of `taken_apart` for its arguments
+        settings  the result of `described` for its arguments
         run       run(settings, operands) executes the call
         result    the form of its result, once computed
         refused   reason why a graph cannot contain it, once known
     """
 
-    __slots__ = ("name", "key", "settings", "run", "whole", "result", "refused")
+    __slots__ = ("name", "key", "settings", "run", "complete", "result", "refused")
 
-    def __init__(self, name: str, key: Any, settings: Any, run: Callable[..., Any], whole: bool) -> None:
-        self.name, self.key, self.settings, self.run, self.whole = name, key, settings, run, whole
+    def __init__(self, name: str, key: Any, settings: Any, run: Callable[..., Any], complete: bool) -> None:
+        self.name, self.key, self.settings, self.run, self.complete = name, key, settings, run, complete
         self.result: Any = None
         self.refused: str | None = None
 
@@ -183,12 +183,12 @@ class _Watcher(JitContext):
     def __init__(self, form):
         super().__init__()
         self.form = form
-        self.known = PURE | _VIEWS | _WRITES if form.whole else PURE
+        self.known = PURE | _VIEWS | _WRITES if form.complete else PURE
 
     def run_op(self, prim: Any, r: Any, *args: Any) -> Any:
         """Overrides JitContext."""
         name = type(prim).__name__
-        if name not in self.known and not (self.form.whole and name.startswith("Inplace")):
+        if name not in self.known and not (self.form.complete and name.startswith("Inplace")):
             self.form.refused = f"MindSpore's {self.form.name} calls {name}, which a graph cannot contain"
         return r
 
@@ -220,7 +220,7 @@ def _seen():
     """Reports to the recorder the methods that it does not see by itself."""
     for name in UNSEEN:
         own = name.rpartition(".")[2]
-        put(name, _told(ms.ops.less if own == "ops:less" else getattr(MSTensor, own), _READABLE[own]))
+        put(name, _reported(ms.ops.less if own == "ops:less" else getattr(MSTensor, own), _READABLE[own]))
     try:
         yield
     finally:
@@ -228,13 +228,13 @@ def _seen():
             take_back(name)
 
 
-def _told(method, function):
-    def tells(*args):
+def _reported(method, function):
+    def reporting(*args):
         r = method(*args)
         if STATE.on is not None and r is not NotImplemented:
             STATE.on.called(function, r, args)
         return r
-    return tells
+    return reporting
 
 
 def _as_primitive(op, name, args, kwargs):
@@ -278,7 +278,7 @@ def compute(form: Form, handles: Sequence[Any]) -> tuple[Any, ...] | None:
         logger.removeFilter(_quiet)
     found: list[Any] = []
     try:
-        form.result = taken_apart(r, found.append)
+        form.result = described(r, found.append)
     except Unknown:
         form.result, form.refused = (type(None), None), f"MindSpore's {form.name} returns {type(r).__name__}"
         return None
@@ -302,9 +302,9 @@ def is_dtype_of(x: Any, np_dtype: Any) -> bool:
 
 # ------------------------------------------------------------------ forms of calls
 def _settings(x, operand):
-    """Returns `taken_apart` of x, or None if x contains something unknown."""
+    """Returns `described` of x, or None if x contains something unknown."""
     try:
-        return taken_apart(x, operand)
+        return described(x, operand)
     except Unknown:
         return None
 
@@ -349,7 +349,7 @@ def _own_settings(cell, tensors):
             tensors.append(v)
         elif v.__class__ in (tuple, list):
             with contextlib.suppress(Unknown):
-                found.append((name, taken_apart(v, tensors.append)))
+                found.append((name, described(v, tensors.append)))
         elif v.__class__ in _PLAIN or v.__class__ is float:
             found.append((name, v.__class__, v))
     return tuple(found)

@@ -260,7 +260,7 @@ class Npu(Device):
         return error.__class__ is TypeError and str(error).startswith("Select CPU operator[")
 
     def translate_error(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
-        e = self.faults.told(error, f"{self.type}:{self._index if self.target == 'CPU' else self._device_id}", doing, size)
+        e = self.faults.translate(error, f"{self.type}:{self._index if self.target == 'CPU' else self._device_id}", doing, size)
         if self.faults.lost is not None and not self.lost:
             self._lose()
         return e

@@ -43,7 +43,7 @@ def native_initialised():
     return bool(GlobalComm.INITED)
 
 
-def native_place():
+def native_rank_and_size():
     """Returns (rank, number of processes) in MindSpore's own communication."""
     from mindspore.communication import get_group_size, get_rank
     return get_rank(), get_group_size()

@@ -61,16 +61,16 @@ _ndarray = np.ndarray
 
 
 class _Strided:
-    """Flags: `on` once a tensor was not in C order, `odd` once a tensor in C order had strides that
-    indicate another memory format."""
+    """Flags: `on` once a tensor was not in C order, `unusual_strides` once a tensor in C order had
+    strides that indicate another memory format."""
 
-    __slots__ = ("on", "odd")
+    __slots__ = ("on", "unusual_strides")
     on: bool
-    odd: bool
+    unusual_strides: bool
 
 
 STRIDED = _Strided()
-STRIDED.on = STRIDED.odd = False
+STRIDED.on = STRIDED.unusual_strides = False
 
 
 def _from_unaligned(a):

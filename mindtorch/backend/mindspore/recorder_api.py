@@ -5,8 +5,8 @@ immediately.
 A kernel is recorded while it runs. The recorder sees calls of MindSpore primitives by itself and
 identifies tensors by their memory. Kernels have to report what happens outside the primitives:
 tensors created from scalars (`constant`), scalars that may differ in a later run (`Number`,
-`slot`), random state (`fresh`), values that a later run has to check before the graph runs
-(`check`), and memory that the host reads (a graph break: `host_reads`) or writes.
+`slot`), random state (`new_buffer`), values that a later run has to check before the graph runs
+(`runtime_assert`), and memory that the host reads (a graph break: `host_reads`) or writes.
 """
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def untraced(make: Callable[..., Any], *given: Any) -> Any:
 def new_buffer(make: Callable[..., Any], *given: Any) -> Any:
     """Calls make(*given), whose result (a tensor or a tuple of tensors) every run of a graph
     creates again, for example a generator's random numbers."""
-    return make(*given) if STATE.on is None else STATE.on.fresh(make, given)
+    return make(*given) if STATE.on is None else STATE.on.new_buffer(make, given)
 
 
 def next_rng(generator: Any) -> Any:
     """Returns a generator's next (seed, offset). While recording, it returns a value that can be
-    passed to `fresh`, and every run of the graph advances the generator again."""
-    return generator.take() if STATE.on is None else STATE.on.take(generator)
+    passed to `new_buffer`, and every run of the graph advances the generator again."""
+    return generator.take() if STATE.on is None else STATE.on.next_rng(generator)
 
 
 def runtime_assert(h: Any, look: Callable[[Any], None]) -> bool:
@@ -80,7 +80,7 @@ def runtime_assert(h: Any, look: Callable[[Any], None]) -> bool:
     Then look(h) is called after each run.
     """
     if STATE.on is not None:
-        return STATE.on.check(h, look)
+        return STATE.on.runtime_assert(h, look)
     look(h)
     return True
 
@@ -88,7 +88,7 @@ def runtime_assert(h: Any, look: Callable[[Any], None]) -> bool:
 def opaque_call(obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:
     """Calls compute(*handles). A graph contains it as one call of `obj`, which MindSpore's compiler
     can read."""
-    return compute(*handles) if STATE.on is None else STATE.on.one(obj, compute, handles)
+    return compute(*handles) if STATE.on is None else STATE.on.opaque_call(obj, compute, handles)
 
 
 class Number:

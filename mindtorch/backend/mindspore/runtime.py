@@ -38,15 +38,15 @@ NUMPY_TEXT = "numpy>=1.26,<2"
 
 def release(version: str) -> tuple[int, ...]:
     """Returns the leading numbers of a version: '2.10.0rc1' -> (2, 10, 0)."""
-    numbers = []
+    parts = []
     for part in version.split("+")[0].split("."):
         digits = part[:len(part) - len(part.lstrip("0123456789"))]
         if not digits:
             break
-        numbers.append(int(digits))
+        parts.append(int(digits))
         if digits != part:
             break
-    return tuple(numbers)
+    return tuple(parts)
 
 
 def in_pin(version: str) -> bool:
@@ -226,7 +226,7 @@ def _kernel_threads_run():
     return False
 
 
-def _settle():
+def _wait_for_kernel_threads():
     """Waits until MindSpore's kernel threads sleep.
 
     They spin for about 6 ms after an op and lock their own mutex repeatedly. A fork at such a
@@ -256,16 +256,16 @@ class _Forks:
         self._parent = callbacks.parent_at_fork
         self._child = callbacks.child_at_fork
         self._state = threading.local()  # all callbacks of a fork run in the forking thread
-        place = "mindspore._c_expression:fork_utils."
-        put(place + "prepare_before_fork", self.prepare)
-        put(place + "parent_at_fork", self.parent)
-        put(place + "child_at_fork", self.child)
+        prefix = "mindspore._c_expression:fork_utils."
+        put(prefix + "prepare_before_fork", self.prepare)
+        put(prefix + "parent_at_fork", self.parent)
+        put(prefix + "child_at_fork", self.child)
         cpython.at_fork("MindSpore's kernel threads", before=self.prepare, after_in_parent=self.parent, after_in_child=self.child)
 
     def prepare(self):
         if not getattr(self._state, "prepared", False):
             self._state.prepared = True
-            _settle()
+            _wait_for_kernel_threads()
             self._prepare()
 
     def parent(self):

@@ -166,7 +166,7 @@ def stride_like(x, fmt="preserve"):
     format; None for C order."""
     if fmt != "preserve":
         return stride_in(x._sizes, fmt)
-    if x._contiguous and not STRIDED.odd:
+    if x._contiguous and not STRIDED.unusual_strides:
         return None
     stride = layouts.like_strides(x._sizes, x.stride())
     return None if stride == layouts.contiguous_strides(x._sizes) else stride
@@ -202,7 +202,7 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
     """Returns a tensor of the size (and dtype) of input, filled with 0."""
     if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor
                                                                                           or is_tensor(input)) and input._contiguous and \
-            not STRIDED.odd:
+            not STRIDED.unusual_strides:
         stride, d, on = None, input._np_dtype, input._device
     else:
         stride, d, on = like("zeros_like", input, dtype, layout, device, memory_format)
@@ -215,7 +215,7 @@ def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, 
     """Returns a tensor of the size (and dtype) of input, filled with 1."""
     if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor
                                                                                           or is_tensor(input)) and input._contiguous and \
-            not STRIDED.odd:
+            not STRIDED.unusual_strides:
         stride, d, on = None, input._np_dtype, input._device
     else:
         stride, d, on = like("ones_like", input, dtype, layout, device, memory_format)

@@ -304,7 +304,7 @@ def in_format(x, fmt, dtype=None):
 
 def in_c_order(x):
     """Returns x with contiguous strides: x itself or a copy."""
-    if x._contiguous and (not STRIDED.odd or x.stride() == contiguous_strides(x._sizes)):
+    if x._contiguous and (not STRIDED.unusual_strides or x.stride() == contiguous_strides(x._sizes)):
         return x
     return clone_(x, fmt="contiguous")
 

@@ -58,10 +58,10 @@ def _sites(library):
         if line:
             data = line.encode()[:size - 1]
             ctypes.memmove(buffer, data + b"\0", len(data) + 1)
-    kept = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(find)
-    library.standin_find_site_by(kept)
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(find)
+    library.standin_find_site_by(callback)
     # The callback must not be called after Python has shut down.
-    at_exit("the stand-in's log")(lambda: (library.standin_find_site_by(None), kept))
+    at_exit("the stand-in's log")(lambda: (library.standin_find_site_by(None), callback))
 
 
 @contextlib.contextmanager
@@ -89,14 +89,14 @@ def attach():
         return
     _sites(library)
 
-    def told():
+    def report():
         if not library.standin_in_use():        # a launcher, a worker that loads data, a forked child
             return
         from mindtorch.core import device_dispatch
-        said = {"fallbacks": {name: n for (_, name), n in device_dispatch.FALLBACKS.items()}, "random": os.environ.get("MINDTORCH_NPU_RANDOM", "device")}
+        entry = {"fallbacks": {name: n for (_, name), n in device_dispatch.FALLBACKS.items()}, "random": os.environ.get("MINDTORCH_NPU_RANDOM", "device")}
         try:
-            said["allocated"] = ms.runtime.max_memory_allocated()
+            entry["allocated"] = ms.runtime.max_memory_allocated()
         except RuntimeError:  # (the device has failed, which is in the log)
             pass
-        library.standin_log(json.dumps(said).encode())
-    at_exit("the stand-in's log")(told)
+        library.standin_log(json.dumps(entry).encode())
+    at_exit("the stand-in's log")(report)

@@ -58,10 +58,10 @@ def built() -> bool:
     """True if the simulator is built completely."""
     at = folder()
     try:
-        said = json.loads(secure_files.read(str(at / "standin.json")))
+        manifest = json.loads(secure_files.read(str(at / "standin.json")))
         # (a library that other users can write is not loaded)
         library = secure_files.read(str(at / "lib64" / "libstandin.so"))
-        return hashlib.sha256(library).hexdigest() == said["sha256"] and all((at / name).exists() for name in said["files"])
+        return hashlib.sha256(library).hexdigest() == manifest["sha256"] and all((at / name).exists() for name in manifest["files"])
     except (OSError, ValueError, KeyError):
         return False
 

@@ -112,14 +112,14 @@ def _run(args):
                 json.dump(found.as_dict(), f, indent=1)
         if args.html:
             _page(args.html, log, found)
-    told = ended
-    if not told and status < 0:
-        told = f"the script was ended by signal {-status} ({signal.strsignal(-status)})"
-    if not told and not status and found.failed:
-        told = found.failed[0]
-    if told:
-        print(f"python -m mindtorch standin: {told}", file=sys.stderr)
-    return 128 - status if status < 0 else status or (1 if told else 0)
+    message = ended
+    if not message and status < 0:
+        message = f"the script was ended by signal {-status} ({signal.strsignal(-status)})"
+    if not message and not status and found.failed:
+        message = found.failed[0]
+    if message:
+        print(f"python -m mindtorch standin: {message}", file=sys.stderr)
+    return 128 - status if status < 0 else status or (1 if message else 0)
 
 
 def _page(path, log, found):

@@ -21,9 +21,9 @@ class Memory:
     def __init__(self, file):
         self.map = mmap.mmap(file, os.fstat(file).st_size)
 
-    def tensor(self, said):
+    def tensor(self, encoded):
         """Returns the strided view that an aclTensor describes."""
-        _, _, kind, address, offset, shape, strides = said
+        _, _, kind, address, offset, shape, strides = encoded
         dtype = TYPES[kind]
         if 0 in shape:
             return torch.empty(shape, dtype=dtype)
@@ -48,19 +48,19 @@ class Launcher:
             return self._op(name[3:], arguments, *rest)
         entry = _table.KERNELS[name]
         floating, strings = rest
-        words, numbers = iter(enumerate(arguments)), iter(floating)
+        words, floats = iter(enumerate(arguments)), iter(floating)
         values, written = [], []
         for a in entry.arguments:
             if a.kind in ("double", "float"):
-                word = next(numbers).to_bytes(8, "little")
+                word = next(floats).to_bytes(8, "little")
                 values.append(struct.unpack("<d" if a.kind == "double" else "<f", word if a.kind == "double" else word[:4])[0])
                 continue
-            place, said = next(words, (None, None))
-            if place is None:
+            position, encoded = next(words, (None, None))
+            if position is None:
                 raise TypeError(f"too few arguments: the launch has {len(arguments)} non-floating ones, the table declares more")
-            values.append(self._argument(a, said, strings.get(str(place))))
+            values.append(self._argument(a, encoded, strings.get(str(position))))
             if a.written:
-                written.append((said, values[-1]))
+                written.append((encoded, values[-1]))
         if next(words, None) is not None:
             raise TypeError(f"too many arguments: the launch has {len(arguments)} non-floating ones, the table declares fewer")
         with torch.no_grad():
@@ -69,52 +69,52 @@ class Launcher:
             results = results if several else (results,)
             if len(results) != len(written):
                 raise TypeError(f"{len(results)} results for {len(written)} outputs")
-            for (said, receiver), value in zip(written, results):
-                self._put(said, receiver, value)
+            for (encoded, receiver), value in zip(written, results):
+                self._put(encoded, receiver, value)
 
-    def _argument(self, a, said, string):
+    def _argument(self, a, encoded, string):
         if a.kind == "string":
-            if string is None and said != 0:
+            if string is None and encoded != 0:
                 raise TypeError(f"{a.name} is not a string")
             return string
         if a.kind in _SIZES:
-            if said == 0:
+            if encoded == 0:
                 return None
-            if not isinstance(said, list) or said[0] != _SIZES[a.kind]:
-                raise TypeError(f"{a.name} is not a {a.kind.removesuffix('s')} but {said}")
-            return self._decoded(said)
-        if not isinstance(said, int):
-            raise TypeError(f"{a.name} is not a number but {said}")
+            if not isinstance(encoded, list) or encoded[0] != _SIZES[a.kind]:
+                raise TypeError(f"{a.name} is not a {a.kind.removesuffix('s')} but {encoded}")
+            return self._decoded(encoded)
+        if not isinstance(encoded, int):
+            raise TypeError(f"{a.name} is not a number but {encoded}")
         if a.kind == "bool":
-            return bool(said & 0xff)
+            return bool(encoded & 0xff)
         bits = {"int8": 8, "int32": 32, "int": 64}[a.kind]
-        said &= (1 << bits) - 1
-        return said - (1 << bits) if said >> (bits - 1) else said
+        encoded &= (1 << bits) - 1
+        return encoded - (1 << bits) if encoded >> (bits - 1) else encoded
 
-    def _decoded(self, said):
-        if said == 0:
+    def _decoded(self, encoded):
+        if encoded == 0:
             return None
-        if said[0] == "T":
-            return self.memory.tensor(said)
-        if said[0] == "S":
-            if len(said) > 3:
-                return complex(*said[2:])
-            return bool(said[2]) if said[1] == 12 else said[2]
-        if said[0] == "H":
-            dtype, shape = TYPES[said[1]], said[2]
+        if encoded[0] == "T":
+            return self.memory.tensor(encoded)
+        if encoded[0] == "S":
+            if len(encoded) > 3:
+                return complex(*encoded[2:])
+            return bool(encoded[2]) if encoded[1] == 12 else encoded[2]
+        if encoded[0] == "H":
+            dtype, shape = TYPES[encoded[1]], encoded[2]
             count = math.prod(shape)
-            return torch.frombuffer(bytearray.fromhex(said[3]), dtype=dtype, count=count).reshape(shape) if count else torch.empty(shape, dtype=dtype)
-        if said[0] == "L":
-            return [self._decoded(s) for s in said[1]]
-        if said[0] == "B":
-            return [bool(v) for v in said[1]]
-        if said[0] == "gone":
+            return torch.frombuffer(bytearray.fromhex(encoded[3]), dtype=dtype, count=count).reshape(shape) if count else torch.empty(shape, dtype=dtype)
+        if encoded[0] == "L":
+            return [self._decoded(s) for s in encoded[1]]
+        if encoded[0] == "B":
+            return [bool(v) for v in encoded[1]]
+        if encoded[0] == "gone":
             raise ValueError("an argument is an object that has been destroyed")
-        return said[1]
+        return encoded[1]
 
-    def _put(self, said, receiver, value):
+    def _put(self, encoded, receiver, value):
         if isinstance(receiver, list):
-            for s, r, v in zip(said[1], receiver, value, strict=True):
+            for s, r, v in zip(encoded[1], receiver, value, strict=True):
                 self._put(s, r, v)
         elif isinstance(value, _table.Sized):
             value = value.value.contiguous()
@@ -122,7 +122,7 @@ class Launcher:
                 raise ValueError(f"a result of shape {list(value.shape)} for an output of at most {list(receiver.shape)}")
             if value.numel():
                 receiver.as_strided([value.numel()], [1]).copy_(value.reshape(-1))
-            self.found.append((said[1], list(value.shape)))
+            self.found.append((encoded[1], list(value.shape)))
         else:
             _table.put(receiver, value)
 
@@ -146,6 +146,6 @@ def plant():
             exec(compile(f.read(), path, "exec"), {"KERNELS": _table.KERNELS, "OPS": _table.OPS, "kernel": _table.kernel, "op": _table.op, "torch": torch})
 
 
-def alone():
+def isolate():
     """Uses one thread: launches are small, and the MindSpore process needs the other processor."""
     torch.set_num_threads(1)

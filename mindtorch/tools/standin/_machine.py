@@ -74,7 +74,7 @@ def main(number):
     # (imported after the socket exists: clients that connect meanwhile wait for the reply)
     from mindtorch.tools.standin import _compute as compute
     compute.plant()
-    compute.alone()
+    compute.isolate()
 
     def end():
         while os.read(0, 1):

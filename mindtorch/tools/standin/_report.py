@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 #: what a report does not show
-NOT_SHOWN = """\
+LIMITATIONS = """\
 What this does not show: numeric results of a chip (launches were computed on the host, in its precision), its speed, and limits of CANN beyond the documented
 dtypes: shapes, layouts, memory of kernels, online compilation."""
 
@@ -38,42 +38,42 @@ class Found:
                 "copies": [{"direction": d, "site": s, "copies": n, "bytes": b} for (d, s), (n, b) in self.copies.items()],
                 "collectives": dict(self.collectives), "fallbacks": dict(self.fallbacks), "refused": dict(self.refused), "failed": self.failed,
                 "random": self.random, "memory": self.memory, "allocated": self.allocated, "unreadable": self.unreadable,
-                "not shown": " ".join(NOT_SHOWN.split())}
+                "not shown": " ".join(LIMITATIONS.split())}
 
 
 def read(path, start=0, end=None) -> Found:
     """Reads a log between two byte offsets."""
     with open(path, "rb") as f:
         f.seek(start)
-        return tell(f.read() if end is None else f.read(end - start))
+        return parse(f.read() if end is None else f.read(end - start))
 
 
-def tell(data) -> Found:
+def parse(data) -> Found:
     """Parses lines of a log."""
     found = Found()
     for line in data.splitlines():
         try:
-            said = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
             found.unreadable += 1
             continue
-        if "launch" in said:
-            found.launches[said["launch"]] += 1
-        elif "aclop" in said:
-            found.aclop[said["aclop"]] += 1
-        elif "copy" in said:
-            n, size = found.copies.get((said["copy"], said.get("site", "")), (0, 0))
-            found.copies[said["copy"], said.get("site", "")] = n + 1, size + said["bytes"]
-        elif "hccl" in said:
-            found.collectives[said["hccl"]] += 1
-        elif "refused" in said:
-            found.refused[f"{said['refused']}: {said['why']}"] += 1
-        elif "failed" in said:
-            found.failed.append(said["failed"])
-        found.fallbacks.update(said.get("fallbacks", {}))
-        found.random = said.get("random", found.random)
-        found.memory = max(found.memory, said.get("memory", 0))
-        found.allocated = max(found.allocated, said.get("allocated", 0))
+        if "launch" in entry:
+            found.launches[entry["launch"]] += 1
+        elif "aclop" in entry:
+            found.aclop[entry["aclop"]] += 1
+        elif "copy" in entry:
+            n, size = found.copies.get((entry["copy"], entry.get("site", "")), (0, 0))
+            found.copies[entry["copy"], entry.get("site", "")] = n + 1, size + entry["bytes"]
+        elif "hccl" in entry:
+            found.collectives[entry["hccl"]] += 1
+        elif "refused" in entry:
+            found.refused[f"{entry['refused']}: {entry['why']}"] += 1
+        elif "failed" in entry:
+            found.failed.append(entry["failed"])
+        found.fallbacks.update(entry.get("fallbacks", {}))
+        found.random = entry.get("random", found.random)
+        found.memory = max(found.memory, entry.get("memory", 0))
+        found.allocated = max(found.allocated, entry.get("allocated", 0))
     return found
 
 
@@ -103,7 +103,7 @@ def text(found: Found, most=40) -> str:
     lines += [f"FAILED: {what}" for what in found.failed]
     if found.unreadable:
         lines.append(f"lines of the log that cannot be read: {found.unreadable}")
-    return "\n".join([*lines, NOT_SHOWN])
+    return "\n".join([*lines, LIMITATIONS])
 
 
 def _table(counts, most):

@@ -9,7 +9,7 @@ from mindtorch.tools.standin import _report
 
 MOST_LANES = 24  # rows per process: the remaining kernels share one
 MOST_PROCESSES = 16
-SAID = """\
+CAPTION = """\
 Each mark is an event, at the time of this machine's clock; events on the same pixel share a mark, whose height grows with their number. A launch waits for
 the previous one and is computed by the host. So the order and the number of launches are the device's, but the gaps are not: they show where the script's
 Python, MindSpore and the simulator spent time here."""
@@ -22,13 +22,13 @@ def read(path) -> dict[int, list]:
     with open(path, "rb") as f:
         for line in f:
             try:
-                said = json.loads(line)
+                entry = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(said, dict) and "t" in said:
-                found.setdefault(said.get("pid", 0), []).append((float(said["t"]), said))
+            if isinstance(entry, dict) and "t" in entry:
+                found.setdefault(entry.get("pid", 0), []).append((float(entry["t"]), entry))
     first = min((t for entries in found.values() for t, _ in entries), default=0.0)
-    return {pid: sorted(((t - first, said) for t, said in entries), key=lambda e: e[0]) for pid, entries in found.items()}
+    return {pid: sorted(((t - first, entry) for t, entry in entries), key=lambda e: e[0]) for pid, entries in found.items()}
 
 
 def lanes(entries):
@@ -37,27 +37,27 @@ def lanes(entries):
     kernels: dict[str, list] = {}
     others: dict[str, list] = collections.defaultdict(list)
     memory = []
-    several = len({said["stream"] for _, said in entries if "stream" in said}) > 1
-    for t, said in entries:
-        if "launch" in said:
-            name = said["launch"] + (f", stream {said['stream']}" if several and "stream" in said else "")
-            kernels.setdefault(name, []).append((t, said.get("args", "")))
-        elif "aclop" in said:
-            others["aclop (legacy ops)"].append((t, f"{said['aclop']} {said.get('args', '')}"))
-        elif "copy" in said:
-            words = f"{_report.size(said['bytes'])}" + (f", {said['site']}" if said.get("site") else "")
-            others[{"H2D": "copies to the device", "D2H": "copies from the device"}.get(said["copy"], f"copies {said['copy']}")].append((t, words))
-        elif "hccl" in said:
-            others["collectives"].append((t, said["hccl"]))
-        elif "failed" in said or "refused" in said:
-            others["FAILED" if "failed" in said else "refused"].append((t, str(said.get("failed", said.get("refused")))))
-        if "memory" in said:
-            memory.append((t, said["memory"]))
+    several = len({entry["stream"] for _, entry in entries if "stream" in entry}) > 1
+    for t, entry in entries:
+        if "launch" in entry:
+            name = entry["launch"] + (f", stream {entry['stream']}" if several and "stream" in entry else "")
+            kernels.setdefault(name, []).append((t, entry.get("args", "")))
+        elif "aclop" in entry:
+            others["aclop (legacy ops)"].append((t, f"{entry['aclop']} {entry.get('args', '')}"))
+        elif "copy" in entry:
+            words = f"{_report.size(entry['bytes'])}" + (f", {entry['site']}" if entry.get("site") else "")
+            others[{"H2D": "copies to the device", "D2H": "copies from the device"}.get(entry["copy"], f"copies {entry['copy']}")].append((t, words))
+        elif "hccl" in entry:
+            others["collectives"].append((t, entry["hccl"]))
+        elif "failed" in entry or "refused" in entry:
+            others["FAILED" if "failed" in entry else "refused"].append((t, str(entry.get("failed", entry.get("refused")))))
+        if "memory" in entry:
+            memory.append((t, entry["memory"]))
     order = sorted(kernels, key=lambda name: (-len(kernels[name]), name))
-    shown = order if len(order) <= MOST_LANES else order[:MOST_LANES - 1]
-    rows = [(name, "--theirs", kernels[name]) for name in shown]
-    if len(shown) < len(order):
-        rows.append((f"{len(order) - len(shown)} other kernels", "--noise", sorted(e for name in order[len(shown):] for e in kernels[name])))
+    drawn = order if len(order) <= MOST_LANES else order[:MOST_LANES - 1]
+    rows = [(name, "--theirs", kernels[name]) for name in drawn]
+    if len(drawn) < len(order):
+        rows.append((f"{len(order) - len(drawn)} other kernels", "--noise", sorted(e for name in order[len(drawn):] for e in kernels[name])))
     colors = {"copies to the device": "--ours", "copies from the device": "--slight", "collectives": "--third", "FAILED": "--different",
               "refused": "--different", "aclop (legacy ops)": "--different"}
     rows += [(name, colors.get(name, "--fourth"), others[name]) for name in (*colors, *(n for n in others if n not in colors)) if name in others]
@@ -73,7 +73,7 @@ def page(path, found) -> str:
         rows, memory = lanes(entries)
         name = "Launches over time" if len(processes) == 1 else f"Process {k} (pid {pid})"
         drawn = svg.lanes(rows, ("memory of the device", memory, _report.size), end, f"{name}: kernels, copies and memory, one row each")
-        parts.append((name, drawn, SAID if not k else ""))
+        parts.append((name, drawn, CAPTION if not k else ""))
     if not processes:
         parts.append(("Launches over time", "", "Nothing was launched."))
     elif len(processes) > MOST_PROCESSES:

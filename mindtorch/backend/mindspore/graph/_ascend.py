@@ -26,14 +26,14 @@ def _neg(c):
 class Replaced:
     """Replacement for a primitive that modifies its first operand in place.
 
-    `whole` is the in-place call, for a piece of graph state (None: no single launch does it).
-    `apart` is the out-of-place call.
+    `in_place` is the in-place call, for a piece of graph state (None: no single launch does it).
+    `out_of_place` is the out-of-place call.
     """
 
-    __slots__ = ("apart", "whole")
+    __slots__ = ("out_of_place", "in_place")
 
-    def __init__(self, apart: Callable[..., tuple[Any, ...]], whole: Callable[..., tuple[Any, ...]] | None = None) -> None:
-        self.apart, self.whole = apart, whole
+    def __init__(self, out_of_place: Callable[..., tuple[Any, ...]], in_place: Callable[..., tuple[Any, ...]] | None = None) -> None:
+        self.out_of_place, self.in_place = out_of_place, in_place
 
 
 def _same(prim):
@@ -144,12 +144,12 @@ def _plan(root, sizes, strides, offset):
             break
     else:
         return None
-    cells, steps, places = cut
+    cells, steps, dims_of = cut
     if len(cells) > 8:
         return None
-    lone = [d for d in range(len(cells)) if d not in places]
-    rest = [d for d in range(len(cells)) if d in places]
-    at = {dims_at: rest.index(cell) for cell, dims_at in places.items()}
+    lone = [d for d in range(len(cells)) if d not in dims_of]
+    rest = [d for d in range(len(cells)) if d in dims_of]
+    at = {dims_at: rest.index(cell) for cell, dims_at in dims_of.items()}
     order = [at[moving.index(d)] for d in range(len(sizes)) if d in moving]
     target = [n if d in moving else 1 for d, n in enumerate(sizes)]
     return tuple(cells), steps, order, lone, target

@@ -21,13 +21,13 @@ from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.mindspore import ir_dump
 from mindtorch.backend.mindspore.graph._dynamic import RecordedGraph
 from mindtorch.backend.mindspore.graph._files import folder
-from mindtorch.backend.mindspore.graph.builder import ASCEND, Instruction, Recorder, _Key, _Many, _Name, _Place, _Weak
+from mindtorch.backend.mindspore.graph.builder import ASCEND, Instruction, Recorder, _Key, _Many, _Name, _DrawIndex, _Weak
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import _TensorPy, executor, forget_graphs, from_contiguous, MSParameter, swap_impl, unrecorded
 from mindtorch.backend.mindspore.recorder_api import Number, same, value
 from mindtorch.backend.mindspore.runtime import ms
 
-_numbers = itertools.count()
+_counter = itertools.count()
 _set = _TensorPy.set_
 
 
@@ -70,16 +70,16 @@ class Body:
     def __init__(self, lines: Sequence[Instruction], results: Sequence[str], names: Sequence[str], attributes: dict[str, Any], states: Sequence[Any],
                  level: str,
                  inputs: Sequence[Any] = (), shared: Any = None) -> None:
-        number = next(_numbers)
-        asked: set[str] = set()
+        number = next(_counter)
+        requested: set[str] = set()
         for o in (*map(_Name, results), *[o for line in lines for o in line.operands]):
-            _names(o, asked, True)
-        body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if line.target in asked
+            _names(o, requested, True)
+        body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if line.target in requested
                 else f"    {line.call}({', '.join(map(_text, line.operands))})" for line in lines]
         given = f"({''.join(n + ', ' for n in results)})" if results else "0"
         mentioned = set(re.findall(r"\b[xcn]\d+\b", "\n".join([*body, given])))
-        self.places = [i for i, n in enumerate(names) if n in mentioned]
-        self.source = "\n".join([f"def construct({', '.join(['self', *[names[i] for i in self.places]])}):", *body, f"    return {given}", ""])
+        self.positions = [i for i, n in enumerate(names) if n in mentioned]
+        self.source = "\n".join([f"def construct({', '.join(['self', *[names[i] for i in self.positions]])}):", *body, f"    return {given}", ""])
         path = os.path.join(folder(), f"graph{number}.py")
         with open(path, "w") as f:
             f.write(self.source)
@@ -98,7 +98,7 @@ class Body:
             if f"self.{name}," in used or f"self.{name})" in used or f"self.{name}\n" in used:
                 setattr(cell, name, _parameter(h, f"graph{number}.{name}"))
         if inputs:
-            cell.set_inputs(*[inputs[i] for i in self.places])
+            cell.set_inputs(*[inputs[i] for i in self.positions])
         self.cell, self.shared, self.dead = cell, shared, False
         _free()
         weakref.finalize(self, _dropped.append, cell).atexit = False
@@ -106,7 +106,7 @@ class Body:
         self.compiling = 0.0
 
     def run(self, args: Sequence[Any]) -> Any:
-        """Returns the results for `args`, the arguments at the indices `places`."""
+        """Returns the results for `args`, the arguments at the indices `positions`."""
         if self.runs:
             r = self.cell.construct(*args)
         else:
@@ -133,11 +133,11 @@ class Graph:
     """
 
     def __init__(self, recorder: Recorder, groups: Sequence[Any], outputs: Sequence[Any], level: str) -> None:
-        said, self.views, after, looks = recorder.finish(outputs)
+        expressions, self.views, after, looks = recorder.finish(outputs)
         self.after, self.pooled, self.outputs = [i for i, _ in after], recorder.pooled, len(outputs)
         self.looks = [look for *_, look in recorder.afterwards]
-        self.count = len(said)
-        results = [*said, *[name for _, name in after], *looks]
+        self.count = len(expressions)
+        results = [*expressions, *[name for _, name in after], *looks]
         lines = _pruned(recorder.lines, results)
         self.groups, self.level = groups, level
         self.states = [(groups[index].first, handle) for _, index, handle in recorder.states]
@@ -155,7 +155,7 @@ class Graph:
         """Creates a Body for this graph only."""
         s = self.sheet
         self.body = Body(s.lines, s.results, [f"x{i}" for i in range(len(s.arguments))], s.attributes, [(n, h) for n, (_, h) in s.states.items()], self.level)
-        self.arguments = [s.arguments[i] for i in self.body.places]
+        self.arguments = [s.arguments[i] for i in self.body.positions]
         self.sheet, self.new = None, True
 
     def generalised(self, template: Any, shared: Any) -> Body:
@@ -170,15 +170,15 @@ class Graph:
         """Uses a Body for free sizes, with this graph's own arguments followed by constants and
         scalars."""
         self.body, self.sheet, self.free = body, None, True
-        self.arguments = [arguments[i] for i in body.places if i < len(arguments)]
-        self.extra = [extra[i - len(arguments)] for i in body.places if i >= len(arguments)]
+        self.arguments = [arguments[i] for i in body.positions if i < len(arguments)]
+        self.extra = [extra[i - len(arguments)] for i in body.positions if i >= len(arguments)]
 
     @property
     def source(self) -> str:
         """Source code that MindSpore compiles."""
         return self.body.source
 
-    def holds(self, given: Sequence[Any], numbers: Sequence[Any]) -> bool:
+    def holds(self, given: Sequence[Any], scalars: Sequence[Any]) -> bool:
         """True if the graph is valid for these tensors and scalars."""
         if self.body.dead:
             return False
@@ -186,26 +186,26 @@ class Graph:
             if given[i] is not h:
                 return False
         for n, then in self.conditions:
-            if not same(value(n, numbers), then):
+            if not same(value(n, scalars), then):
                 return False
         return True
 
-    def run(self, given: Sequence[Any], numbers: Sequence[Any], device: Any) -> list[Any]:
+    def run(self, given: Sequence[Any], scalars: Sequence[Any], device: Any) -> list[Any]:
         """Runs the graph and returns the outputs."""
         for i, (sizes, strides, offset, np_dtype), look in self.checks:
             try:
                 look(device.view(self.groups[i].root(given, device), sizes, strides, offset, np_dtype))
             except Exception as e:
                 raise RuntimeGuardFailed from e
-        taken = [numbers[key].drawn[i] for key, i in self.takes]
-        made = [make(*[taken[g.at] if g.__class__ is _Place else g for g in rest]) for make, rest in self.makes]
+        draws = [scalars[key].drawn[i] for key, i in self.takes]
+        made = [make(*[draws[g.at] if g.__class__ is _DrawIndex else g for g in rest]) for make, rest in self.makes]
         args = []
         for kind, *what in self.arguments:
             if kind == "given":
                 h = self.groups[what[0]].root(given, device)
                 args.append(h if len(what) == 1 else device.view(h, *what[1]))
             elif kind == "number":
-                args.append(from_contiguous(np.asarray(value(what[0], numbers)).astype(what[1])))
+                args.append(from_contiguous(np.asarray(value(what[0], scalars)).astype(what[1])))
             elif kind == "constant":
                 args.append(what[0])
             elif kind == "one":
@@ -238,9 +238,9 @@ class Graph:
                 raise RuntimeError("a kernel of a compiled call does not support the values that it received: "
                                    "run the call without torch.compile, so that the op is computed on the host") from None
         found = [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]
-        for i, places, several, settings in self.pooled:
-            kept = tuple([None if k is None else found[k] for k in places])
-            found[i].pooled = kept if several else kept[0], settings
+        for i, positions, several, settings in self.pooled:
+            saved = tuple([None if k is None else found[k] for k in positions])
+            found[i].pooled = saved if several else saved[0], settings
         return found[:self.outputs]
 
 
@@ -271,18 +271,18 @@ def _pruned(lines, results):
     needed: set[str] = set()
     for r in results:
         _names(_Name(r), needed)
-    kept = []
+    retained = []
     for line in reversed(lines):
         if line.effect or line.target in needed:
-            kept.append(line)
+            retained.append(line)
             for o in line.operands:
                 _names(o, needed)
-    there = {line.target: line for line in kept}
-    for line in kept:
+    there = {line.target: line for line in retained}
+    for line in retained:
         for o in line.operands:
             if o.__class__ is _Weak:
                 o[:] = [x for x in o if x in there]
-    return kept[::-1]
+    return retained[::-1]
 
 
 __all__ = ["Graph", "Number", "Recorder"]

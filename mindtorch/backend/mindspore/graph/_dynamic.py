@@ -34,14 +34,14 @@ class RecordedGraph:
     """The lines of a recording, their results, and the arguments, states and attributes that they
     use."""
 
-    __slots__ = ("lines", "results", "attributes", "arguments", "geometry", "states", "kinds", "places")
+    __slots__ = ("lines", "results", "attributes", "arguments", "geometry", "states", "kinds", "positions")
 
     def __init__(self, recorder: Recorder, lines: Sequence[Instruction], results: Sequence[str], kinds: tuple[int, ...]) -> None:
         self.lines, self.results, self.arguments, self.kinds = list(lines), list(results), recorder.arguments, kinds
-        said = {line.call[5:] for line in lines} | {m[5] for line in lines for o in _texts(line.operands) for m in [_NAMED.fullmatch(o)] if m and m[5]}
-        self.attributes = {k: v for k, v in recorder.attributes.items() if k in said}
+        used = {line.call[5:] for line in lines} | {m[5] for line in lines for o in _texts(line.operands) for m in [_NAMED.fullmatch(o)] if m and m[5]}
+        self.attributes = {k: v for k, v in recorder.attributes.items() if k in used}
         self.states = {name: (index, h) for name, index, h in recorder.states}
-        self.places = {line.target: i for i, line in enumerate(lines)}
+        self.positions = {line.target: i for i, line in enumerate(lines)}
         of_given = {r.index: (r.sizes, r.np_dtype) for r in recorder.roots if r.index >= 0}
         by_name = {str(r.own): (r.sizes, r.np_dtype) for r in recorder.roots if r.kind == "argument"}
         self.geometry = [_geometry(f"x{i}", what, of_given, by_name) for i, what in enumerate(recorder.arguments)]
@@ -99,7 +99,7 @@ class _Pair:
         if a is b:
             return
         if isinstance(a, P.BroadcastTo) and isinstance(b, P.BroadcastTo):
-            self._numbers((*path, "shape"), tuple(a.shape), tuple(b.shape))
+            self._scalars((*path, "shape"), tuple(a.shape), tuple(b.shape))
         elif not alike(a, b):
             raise SpecializationError(f"the settings of {getattr(a, 'name', a)} depend on a size, or another op is called")
 
@@ -125,9 +125,9 @@ class _Pair:
                     return
                 raise SpecializationError("other operands")
             if a != b:
-                self._numbers(path, ast.literal_eval(a), ast.literal_eval(b))
+                self._scalars(path, ast.literal_eval(a), ast.literal_eval(b))
         elif m[1] and n[1]:
-            if self.base.places[m[1]] != self.other.places[n[1]] or m[2] != n[2]:
+            if self.base.positions[m[1]] != self.other.positions[n[1]] or m[2] != n[2]:
                 raise SpecializationError("other operands")
         elif m[3] and (n[3] or n[4]):
             if self.arguments.setdefault(a, b) != b:
@@ -164,14 +164,14 @@ class _Pair:
             raise SpecializationError("a constant has another type or number of dimensions")
         return shape_of(a) == shape_of(b) and _bytes(a) == _bytes(b)
 
-    def _numbers(self, path, a, b):
+    def _scalars(self, path, a, b):
         if a.__class__ is not b.__class__:
             raise SpecializationError(f"a constant is {a} or {b}")
         if a.__class__ is tuple or a.__class__ is list:
             if len(a) != len(b):
                 raise SpecializationError("a number of dimensions differs")
             for i, (x, y) in enumerate(zip(a, b)):
-                self._numbers((*path, i), x, y)
+                self._scalars((*path, i), x, y)
         elif a.__class__ is int:
             if a != b:
                 self.ints[path] = a, b
@@ -212,21 +212,21 @@ class DynamicGraphTemplate:
         together: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
         for path, both in pair.ints.items():
             together.setdefault(both, []).append(path)
-        self.numbers = list(together.values())
+        self.scalars = list(together.values())
         self.first = [both[0] for both in together]
         if ASCEND and together:
             # Each kernel that uses such an argument would first copy it from the device.
             raise SpecializationError("a kernel takes scalars that depend on sizes")
         # One constant may correspond to two for another size: 5 as a bound, and 5 as a count.
-        held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+        paths_of: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         for path, (name, other) in pair.tensors.items():
-            held.setdefault((name, id(other)), []).append(path)
-        self.tensors = [(paths, base.attributes[name[5:]]) for (name, _), paths in held.items()]
+            paths_of.setdefault((name, id(other)), []).append(path)
+        self.tensors = [(paths, base.attributes[name[5:]]) for (name, _), paths in paths_of.items()]
         self.names: list[str] = []
         self.shapes: list[Any] = []
         free = bool(together or self.tensors)
         for name, other in pair.arguments.items():
-            a, b = base.geometry[int(name[1:])], _place(one, other)
+            a, b = base.geometry[int(name[1:])], _geometry_of(one, other)
             if a is None or b is None or a[1] != b[1] or len(a[0]) != len(b[0]):
                 raise SpecializationError("an argument has another type or number of dimensions")
             self.names.append(name)
@@ -244,7 +244,7 @@ class DynamicGraphTemplate:
 
     def signature(self) -> list[str]:
         """Returns the names of the arguments."""
-        return [*self.names, *[f"c{i}" for i in range(len(self.tensors))], *[f"n{i}" for i in range(len(self.numbers))]]
+        return [*self.names, *[f"c{i}" for i in range(len(self.tensors))], *[f"n{i}" for i in range(len(self.scalars))]]
 
     def inputs(self) -> list[Any]:
         """Returns the description of the arguments for MindSpore."""
@@ -252,7 +252,7 @@ class DynamicGraphTemplate:
 
     def written(self) -> tuple[list[Instruction], dict[str, Any]]:
         """Returns the lines, and the attributes needed in addition to those of the recording."""
-        at = {path: f"n{i}" for i, paths in enumerate(self.numbers) for path in paths}
+        at = {path: f"n{i}" for i, paths in enumerate(self.scalars) for path in paths}
         known = {path: f"c{i}" for i, (paths, _) in enumerate(self.tensors) for path in paths}
         more: dict[str, Any] = {}
         lines = []
@@ -276,7 +276,7 @@ class DynamicGraphTemplate:
             if other is None:  # no line uses it
                 arguments.append(("unused",))
                 continue
-            have = _place(sheet, other)
+            have = _geometry_of(sheet, other)
             if have is None or have[1] != np_dtype or not _fits(have[0], sizes):
                 raise SpecializationError("a size varies that was fixed so far")
             arguments.append(sheet.arguments[int(other[1:])] if other[0] == "x" else ("given", sheet.states[other[5:]][0]))
@@ -292,17 +292,17 @@ class DynamicGraphTemplate:
         if others:
             raise SpecializationError("a constant varies that was fixed so far")
         left = dict(pair.ints)
-        for paths, n in zip(self.numbers, self.first):
-            numbers = {left.pop(path, (n, n))[1] for path in paths}
-            if len(numbers) > 1:
+        for paths, n in zip(self.scalars, self.first):
+            values = {left.pop(path, (n, n))[1] for path in paths}
+            if len(values) > 1:
                 raise SpecializationError("sizes that were equal so far differ")
-            extra.append(ms.mutable(numbers.pop()))
+            extra.append(ms.mutable(values.pop()))
         if left:
             raise SpecializationError("a size varies that was fixed so far")
         return arguments, extra
 
 
-def _place(sheet, text):
+def _geometry_of(sheet, text):
     if text[0] == "x":
         return sheet.geometry[int(text[1:])]
     h = sheet.states[text[5:]][1]
@@ -342,7 +342,7 @@ class Shared:
 
     #: maximum number of templates (another one is made when another dimension turns out to be
     #: free), and of saved recordings
-    KEPT = 4
+    MAX_GRAPHS = 4
 
     def __init__(self) -> None:
         self.bodies: list[tuple[DynamicGraphTemplate, Any]] = []
@@ -365,7 +365,7 @@ class Shared:
                     why = str(e)
         if only:
             return why or "there is none"
-        if self.refused is None and len(self.bodies) < self.KEPT:
+        if self.refused is None and len(self.bodies) < self.MAX_GRAPHS:
             for other in self.sheets:
                 try:
                     template = DynamicGraphTemplate(other, sheet)
@@ -378,7 +378,7 @@ class Shared:
                 self.bodies.insert(0, (template, body))
                 return None
         graph.compile()
-        self.sheets = [sheet, *self.sheets][:self.KEPT]
+        self.sheets = [sheet, *self.sheets][:self.MAX_GRAPHS]
         return why or "" if len(self.sheets) > 1 else ""
 
     def failed(self, body: Any, why: str) -> None:

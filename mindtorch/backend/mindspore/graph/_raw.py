@@ -17,7 +17,7 @@ from mindspore.train import mind_ir_pb2 as ir
 from mindtorch.backend.mindspore.graph._files import folder
 from mindtorch.backend.mindspore.runtime import ms
 
-_numbers = itertools.count()
+_counter = itertools.count()
 _KINDS = {type(None): (ir.AttributeProto.NONE, None), bool: (ir.AttributeProto.BOOL, "i"), int: (ir.AttributeProto.INT64, "i"),
           float: (ir.AttributeProto.FLOAT, "f")}
 
@@ -55,7 +55,7 @@ def call(name: str, operands: tuple[Any, ...], results: int) -> Any:
             a.values.add(type=ir.AttributeProto.TENSORS).tensors.add(dims=[1], data_type=1)
         a.seq_info.is_dyn_len = False
     model.primitives.add(name=f"{name}:1", op_type=name, prim_type=ir.PrimitiveProto.PRIMITIVE_FUNCTION)
-    path = os.path.join(folder(), f"call{next(_numbers)}.mindir")
+    path = os.path.join(folder(), f"call{next(_counter)}.mindir")
     with open(path, "wb") as f:
         f.write(model.SerializeToString())
     return ms.nn.GraphCell(ms.load(path))

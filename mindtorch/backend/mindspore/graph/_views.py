@@ -136,14 +136,14 @@ class _Cell(NamedTuple):
         return not self.dims or len(self.dims) == 1 and self.step == 1
 
     @property
-    def is_whole(self) -> bool:
+    def is_full(self) -> bool:
         return self.is_stretch and self.length == self.size
 
-    def places(self) -> np.ndarray:
-        return _places([n for n, _ in self.dims], [s for _, s in self.dims], self.offset)
+    def indices(self) -> np.ndarray:
+        return _linear_indices([n for n, _ in self.dims], [s for _, s in self.dims], self.offset)
 
 
-def _places(sizes: Sequence[int], strides: Sequence[int], offset: int) -> np.ndarray:
+def _linear_indices(sizes: Sequence[int], strides: Sequence[int], offset: int) -> np.ndarray:
     at = np.full((), offset, np.int64)
     for n, s in zip(sizes, strides):
         at = at[..., None] + np.arange(n) * s
@@ -233,10 +233,10 @@ class _Plan:
 
     def play(self, emit: Callable[..., Any], given: tuple[Any, ...], result: _Ref) -> Any:
         """Emits all calls; returns the name of the result."""
-        wide = self.dtype == "bfloat16" and not self.ascend and not all([isinstance(op, _ANY_TYPE) for op, _ in self.calls])
+        upcast = self.dtype == "bfloat16" and not self.ascend and not all([isinstance(op, _ANY_TYPE) for op, _ in self.calls])
         used = {a for _, args in self.calls for b in args for a in (b if isinstance(b, tuple) else (b,)) if isinstance(a, _Ref)}
         names: dict[int, Any] = dict(enumerate(given))
-        if wide:
+        if upcast:
             names.update({i: emit(_op(P.Cast), n, mstype.float32) for i, n in names.items() if _Ref(i) in used})
 
         def named(a: Any) -> Any:
@@ -245,7 +245,7 @@ class _Plan:
             return names[a] if isinstance(a, _Ref) else a
         for i, (op, args) in enumerate(self.calls):
             names[i + 2] = emit(op, *[named(a) for a in args])
-        return emit(_op(P.Cast), names[result], mstype.bfloat16) if wide else names[result]
+        return emit(_op(P.Cast), names[result], mstype.bfloat16) if upcast else names[result]
 
     def call(self, sizes: Sequence[int], op: Any, *args: Any) -> _Value:
         self.calls.append((op, args))
@@ -336,11 +336,11 @@ def _read(plan: _Plan, root: _Value, where: _Where) -> _Value:
         near = _stretch(plan, root, where, cells[0])
         if near is not None:
             return near
-        v = plan.take(root.seen((where.elements,)), 0, _places(still, where.strides, where.offset))
+        v = plan.take(root.seen((where.elements,)), 0, _linear_indices(still, where.strides, where.offset))
         return plan.expand(v, sizes)
     v = root.seen([c.size for c in cells])
     stretches = [c.length if c.is_stretch else c.size for c in cells]
-    partial = [d for d, c in enumerate(cells) if not c.is_whole]
+    partial = [d for d, c in enumerate(cells) if not c.is_full]
     if len(partial) == 1 and not cells[partial[0]].dims and tuple(stretches) != still and not plan.ascend:
         d = partial[0]  # x[3]: a Gather with a scalar index also removes the dimension
         v = plan.take(v, d, _index(np.array(cells[d].offset, np.int64)))
@@ -349,7 +349,7 @@ def _read(plan: _Plan, root: _Value, where: _Where) -> _Value:
         for d in reversed(partial):
             c = cells[d]
             if len(c.dims) > 1:
-                v = plan.take(v, d, c.places())
+                v = plan.take(v, d, c.indices())
             elif not c.is_stretch:
                 v = plan.pick(v, d, c.offset, c.length, c.step)
     if order == sorted(order):
@@ -398,7 +398,7 @@ def _write(plan: _Plan, root: _Value, where: _Where, value: _Value) -> _Value:
         return in_memory().seen(where.root)
     cells = _cells(where)
     boxed = all([c.is_stretch for c in cells])
-    partial = [d for d, c in enumerate(cells) if not c.is_whole]
+    partial = [d for d, c in enumerate(cells) if not c.is_full]
     # CPU target, time in us for 1000 x 1000 float32: TensorScatterUpdate 620 plus 0.019 for each
     # row of its index; Concat of slices 530 to 750; Select of values gathered from the stored value
     # 2700 to 3500; Select of a padded value 740 to 14300. TensorCopySlices supports only whole
@@ -412,12 +412,12 @@ def _write(plan: _Plan, root: _Value, where: _Where, value: _Value) -> _Value:
         return _scattered(plan, root, where, in_memory, value, block)
     if boxed and (len(partial) == 1 or not plan.ascend):
         return _joined(plan, root, cells, partial, in_memory()).seen(where.root)
-    places = _places(sizes, where.strides, where.offset).reshape(-1)
+    indices = _linear_indices(sizes, where.strides, where.offset).reshape(-1)
     at, mask = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-    at[places], mask[places] = np.arange(n), True
-    whole = where.root if len(where.root) <= _MOST else (count,)
-    found = plan.take(value.seen((n,)), 0, _index(at).reshape(whole))
-    return plan.call(whole, _op(P.Select), mask.reshape(whole), plan.use(found), plan.use(root.seen(whole))).seen(where.root)
+    at[indices], mask[indices] = np.arange(n), True
+    shape = where.root if len(where.root) <= _MOST else (count,)
+    found = plan.take(value.seen((n,)), 0, _index(at).reshape(shape))
+    return plan.call(shape, _op(P.Select), mask.reshape(shape), plan.use(found), plan.use(root.seen(shape))).seen(where.root)
 
 
 def _refuse_overlap(where: _Where) -> None:
@@ -426,8 +426,8 @@ def _refuse_overlap(where: _Where) -> None:
     reach = 0
     for d in reversed(_in_memory(where)):
         if where.strides[d] <= reach:  # may overlap, but need not
-            places = _places(where.sizes, where.strides, where.offset).reshape(-1)
-            if len(np.unique(places)) != len(places):
+            indices = _linear_indices(where.sizes, where.strides, where.offset).reshape(-1)
+            if len(np.unique(indices)) != len(indices):
                 raise ValueError(f"cannot store to a view with sizes {where.sizes} and strides {where.strides}: it has an element several times")
             return
         reach += (where.sizes[d] - 1) * where.strides[d]
@@ -435,11 +435,11 @@ def _refuse_overlap(where: _Where) -> None:
 
 def _scattered(plan: _Plan, root: _Value, where: _Where, in_memory: Callable[[], _Value], value: _Value, block: int) -> _Value:
     """Returns the root with some blocks replaced, by an index of the blocks."""
-    places = _places(where.sizes, where.strides, where.offset)
+    indices = _linear_indices(where.sizes, where.strides, where.offset)
     order = _in_memory(where)
     if block > 1 and order != sorted(order):
-        value, places = in_memory(), _places([where.sizes[d] for d in order], [where.strides[d] for d in order], where.offset)
-    rows = places.reshape(-1)[::block] // block
+        value, indices = in_memory(), _linear_indices([where.sizes[d] for d in order], [where.strides[d] for d in order], where.offset)
+    rows = indices.reshape(-1)[::block] // block
     row = () if block == 1 else where.root[1:] if math.prod(where.root[1:]) == block and len(where.root) <= _MOST else (block,)
     v = plan.call((where.elements // block, *row), _op(P.TensorScatterUpdate), plan.use(root.seen((where.elements // block, *row))), rows[:, None],
                   plan.use(value.seen((len(rows), *row))))

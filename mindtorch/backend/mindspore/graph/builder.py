@@ -63,9 +63,9 @@ class Instruction:
 
 
 class RngDraw(tuple):
-    """(seed, offset) of a generator, the draw with index `place` in the graph."""
+    """(seed, offset) of a generator, the draw with index `position` in the graph."""
 
-    place: int
+    position: int
 
 
 class Recorder(JitContext):
@@ -167,7 +167,7 @@ class Recorder(JitContext):
             root = self._roots[self._starts[i]]
         return root if at < root.start + root.nbytes else None
 
-    def _place(self, h):
+    def _storage_view(self, h):
         root = self.find(h)
         if root is None and self.lenient and h.is_contiguous() and h.nbytes:
             root = self._add(h, "x", "argument")
@@ -182,7 +182,7 @@ class Recorder(JitContext):
 
     def operand(self, h: Any) -> str:
         """Returns the expression of a tensor's values."""
-        return self._view_of(*self._place(h))
+        return self._view_of(*self._storage_view(h))
 
     def _view_of(self, root, sizes, strides, offset):
         if sizes == root.sizes and not offset and _in_order(sizes, strides):
@@ -226,10 +226,10 @@ class Recorder(JitContext):
             root.reads[sizes] = name
         return name
 
-    def given(self, index: int, h: Any, held: bool) -> None:
+    def given(self, index: int, h: Any, persistent: bool) -> None:
         """Declares a tensor in C order that is passed to the graph. held: it is the same at every
         run, so it may be state of the graph."""
-        if held:
+        if persistent:
             name = f"p{len(self.states)}"
             self.states.append((name, index, h))
             root = self._add(h, f"self.{name}", "state", index)
@@ -268,14 +268,14 @@ class Recorder(JitContext):
         if root is None or root.kind != "constant" or root.touched:
             self.broken = "it reads values in host memory"
 
-    def take(self, generator: Any) -> RngDraw:
+    def next_rng(self, generator: Any) -> RngDraw:
         """Draws the next (seed, offset) of a generator."""
         t = RngDraw(generator.take())
-        t.place = len(self.takes)
+        t.position = len(self.takes)
         self.takes.append((generator.key, generator.at - 1))
         return t
 
-    def fresh(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    def new_buffer(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Creates tensors that every run creates again, as arguments."""
         with _Off(self):
             r = make(*given)
@@ -283,20 +283,20 @@ class Recorder(JitContext):
             # one another.
             r = tuple([converted(h, stype_of(h)) for h in r]) if r.__class__ is tuple else converted(r, stype_of(r))
         call = len(self.makes)
-        self.makes.append((make, tuple([_Place(g.place) if g.__class__ is RngDraw else g for g in given])))
+        self.makes.append((make, tuple([_DrawIndex(g.position) if g.__class__ is RngDraw else g for g in given])))
         for i, h in enumerate(r if r.__class__ is tuple else (r,)):
             self._add(h, f"x{len(self.arguments)}", "argument")
             self.arguments.append(("fresh", call, i))
         return r
 
-    def check(self, h: Any, look: Callable[[Any], None]) -> bool:
+    def runtime_assert(self, h: Any, look: Callable[[Any], None]) -> bool:
         """Checks values now. Values of a given tensor are also checked before each run, values
         computed by the graph after each run.
 
         Returns False if the values cannot be checked before the run.
         """
         try:
-            root, sizes, strides, offset = self._place(h)
+            root, sizes, strides, offset = self._storage_view(h)
         except GraphBreak as e:
             self.broken = str(e)
             return False
@@ -311,7 +311,7 @@ class Recorder(JitContext):
             self.checks.append((root.index, (sizes, strides, offset, root.np_dtype), look))
         return True
 
-    def kept(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    def cached(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Creates tensors from constants, which may have been done in an earlier run, and declares
         them as constants."""
         with _Off(self):
@@ -325,7 +325,7 @@ class Recorder(JitContext):
                 self.constant(x)
         return r
 
-    def one(self, obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:
+    def opaque_call(self, obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:
         """Runs `compute`, and records it as one call of `obj`."""
         with _Off(self):
             set_jit_context(None)
@@ -341,8 +341,8 @@ class Recorder(JitContext):
         return r
 
     def raw(self, name: str, operands: tuple[Any, ...], results: int) -> Any:
-        """Returns an object that `one` can record, for a primitive that MindSpore's compiler does
-        not accept from source (`_raw.py`)."""
+        """Returns an object that `opaque_call` can record, for a primitive that MindSpore's
+        compiler does not accept from source (`_raw.py`)."""
         with _Off(self):
             return _raw.call(name, operands, results)
 
@@ -377,7 +377,7 @@ class Recorder(JitContext):
     def run_op(self, prim: Any, r: Any, *args: Any) -> Any:
         """Records a call of a primitive with `args` that returned `r`; MindSpore calls this method.
         """
-        return r if self._off or self.broken is not None else self.called(prim, r, _asked(prim, args))
+        return r if self._off or self.broken is not None else self.called(prim, r, _call_args(prim, args))
 
     def called(self, of: Any, r: Any, args: Sequence[Any], keys: dict[str, Any] | None = None) -> Any:
         """Records a call that returned `r`, of a primitive or of a function that MindSpore's
@@ -434,11 +434,11 @@ class Recorder(JitContext):
             self.fill(args[0], args[1] if len(args) > 1 else 0)
         elif name in _ascend.REPLACED:
             by = _ascend.REPLACED[name]
-            if by.whole is not None and self.is_state(args[0]):
-                prim, *args = by.whole(*args)
+            if by.in_place is not None and self.is_state(args[0]):
+                prim, *args = by.in_place(*args)
                 self._write_in_place(prim, args, (0,), None)
             else:
-                prim, *rest = by.apart(*args)
+                prim, *rest = by.out_of_place(*args)
                 self._stored(args[0], self.emit(prim, *rest), shape_of(args[0]))
         else:
             return False
@@ -449,7 +449,7 @@ class Recorder(JitContext):
         False if it is not recorded."""
         found, turned = [], []
         for x in args:
-            root, sizes, strides, offset = self._place(x)
+            root, sizes, strides, offset = self._storage_view(x)
             if len(sizes) < 2 or len(sizes) != len(shape_of(r)):
                 return False
             inner = (*sizes[:-2], sizes[-1], sizes[-2]), (*strides[:-2], strides[-1], strides[-2])
@@ -467,14 +467,14 @@ class Recorder(JitContext):
         """Returns the expression of a tensor's values in C order."""
         if not ASCEND or h.is_contiguous():
             return self.operand(h)
-        root, *where = self._place(h)
+        root, *where = self._storage_view(h)
         if root.kind != "argument" and _ascend.turned(root.sizes, *where):
             # The transpose kernel is one launch; a view of a Reshape would be copied first.
             return _views.read(self.emit, root.name, root.sizes, *where, root.np_dtype, True)
         return self.emit(_contiguous, self._view_of(root, *where))
 
     def _copy_of(self, h, r):
-        root, *where = self._place(h)
+        root, *where = self._storage_view(h)
         copy = self.find(r)
         if copy is not None:
             copy.copied = root, *where, root.name
@@ -490,7 +490,7 @@ class Recorder(JitContext):
         d = prim.axis % max(len(sizes), 1)
         parts, inner = [], None
         for h in args[0]:
-            root, *where = self._place(h)
+            root, *where = self._storage_view(h)
             copied = root.copied
             if copied is not None and copied[0].name == copied[4] and not root.touched and where == [root.sizes, contiguous_strides(root.sizes), 0]:
                 if copied[1][:d] == sizes[:d]:
@@ -501,9 +501,9 @@ class Recorder(JitContext):
             return False
         block, found = math.prod(inner), []
         for root, have, strides, offset in parts:
-            n, odd = divmod(math.prod(have[d:]), block)
+            n, remainder = divmod(math.prod(have[d:]), block)
             want = (*sizes[:d], n, *inner)
-            seen = None if odd else _ascend.viewed(have, strides, want)
+            seen = None if remainder else _ascend.viewed(have, strides, want)
             if seen is None:
                 return False
             found.append((root, want, seen, offset))
@@ -517,7 +517,7 @@ class Recorder(JitContext):
     def _write_in_place(self, prim, args, writes, r):
         roots = []
         for i in writes:
-            root, sizes, strides, offset = self._place(args[i])
+            root, sizes, strides, offset = self._storage_view(args[i])
             if root.kind != "state" or sizes != root.sizes or offset or not _in_order(sizes, strides):
                 raise GraphBreak(f"{type(prim).__name__} writes to a tensor that is not an entire piece of the graph's state")
             roots.append(root)
@@ -528,15 +528,15 @@ class Recorder(JitContext):
             if root.touched if ASCEND else root.name != root.own:
                 self._assigned(root)
             self._parted(root)
-        said = [self._said(a) for a in args]
+        operands = [self._expression(a) for a in args]
         # The call has to run after earlier readers of the state, and later readers after the call.
         if unknown:
             before = [v for root in roots for v in self._readers.pop(root.own, ())]
             if before:
-                said[0] = self._line_of(_depend, [said[0], _Weak(before)], False)
+                operands[0] = self._line_of(_depend, [operands[0], _Weak(before)], False)
         for i, root in zip(writes, roots):
-            said[i] = root.own if unknown else self._target(root)
-        v = self._line_of(prim, said, True)
+            operands[i] = root.own if unknown else self._target(root)
+        v = self._line_of(prim, operands, True)
         for root in roots:
             root.name = root.own
             root.reads.clear()
@@ -574,14 +574,14 @@ class Recorder(JitContext):
         root.reads.clear()
 
     def _note_reads(self, prim, name, operands, effect):
-        shown: set[str] = set()
+        states: set[str] = set()
         for o in _flat(operands[:1] if prim is _depend else operands):
-            shown |= self._lies.get(o.partition("[")[0], frozenset())
-        if shown and (type(prim).__name__.endswith("View") or type(prim).__name__ in ("Depend", "Reshape")):
-            self._lies[name] = shown
+            states |= self._lies.get(o.partition("[")[0], frozenset())
+        if states and (type(prim).__name__.endswith("View") or type(prim).__name__ in ("Depend", "Reshape")):
+            self._lies[name] = states
             return
-        for own in shown:
-            self._readers.setdefault(own, []).append(name)
+        for state in states:
+            self._readers.setdefault(state, []).append(name)
 
     def emit(self, prim: Any, *args: Any) -> str:
         """Records a call of a primitive as a line; returns the name of its result."""
@@ -598,7 +598,7 @@ class Recorder(JitContext):
         return name
 
     def _line(self, prim, args, effect):
-        return self._line_of(prim, [self._said(a) for a in args], effect)
+        return self._line_of(prim, [self._expression(a) for a in args], effect)
 
     def _target(self, root):
         """Returns the expression for writing to state, ordered after all calls that read it."""
@@ -613,20 +613,20 @@ class Recorder(JitContext):
         self.lines.append(Instruction(name, self._attribute(prim), operands, effect))
         return _Name(name)
 
-    def _said(self, a):
+    def _expression(self, a):
         if a.__class__ is _Name:
             return a
         if isinstance(a, MSTensor):
             return self.operand(a)
         if a.__class__ is tuple or a.__class__ is list:
-            inner = [self._said(x) for x in a]
+            inner = [self._expression(x) for x in a]
             if all([x.__class__ is str for x in inner]):
                 return repr(a) if all([x.__class__ in _PLAIN for x in a]) else self._attribute(a)
             return _Many(inner)
         if a.__class__ is _Key:
-            return a.with_value(self._said(a.value))
+            return a.with_value(self._expression(a.value))
         if a.__class__ is Number:
-            return self._as_scalar(a) if ASCEND and a.value.__class__ is not bool else self._said(a._seen())
+            return self._as_scalar(a) if ASCEND and a.value.__class__ is not bool else self._expression(a._seen())
         if isinstance(a, np.integer):
             a = int(a)
         if isinstance(a, np.ndarray):
@@ -691,18 +691,18 @@ class Recorder(JitContext):
         if np_dtype.kind != "V" or ASCEND:
             return self.emit(prim, _Name(name), *args)
         # The CPU target supports neither primitive for bfloat16.
-        wide = self.emit(prim, self.emit(_cast, _Name(name), _ms_of[np.dtype(np.float32)]), *args)
-        return self.emit(_cast, wide, _ms_of[np_dtype])
+        upcast = self.emit(prim, self.emit(_cast, _Name(name), _ms_of[np.dtype(np.float32)]), *args)
+        return self.emit(_cast, upcast, _ms_of[np_dtype])
 
     def _stored(self, h, name, have):
-        root, sizes, strides, offset = self._place(h)
+        root, sizes, strides, offset = self._storage_view(h)
         self._alike(root, False)
         if root.kind == "constant":
             root.kind = "value"  # the graph's own copy keeps its initial values
         if have != sizes:
             name = self._moved(root.np_dtype, _broadcast(sizes), name)
-        whole = not offset and math.prod(sizes) == math.prod(root.sizes) and _in_order(sizes, strides)
-        if whole:
+        complete = not offset and math.prod(sizes) == math.prod(root.sizes) and _in_order(sizes, strides)
+        if complete:
             root.name = name if sizes == root.sizes else self._moved(root.np_dtype, _reshape, name, root.sizes)
         else:
             root.name = _views.write(self.emit, _Name(root.name), root.sizes, sizes, strides, offset, _Name(name), root.np_dtype, ASCEND)
@@ -725,19 +725,19 @@ class Recorder(JitContext):
             for root in written:
                 if root.kind == "state":
                     self._parted(root)
-            said: list[str] = []
+            expressions: list[str] = []
             views: list[Any] = []
             for h in outputs:
-                if h.is_contiguous() and (not ASCEND or shape_of(h) == self._place(h)[0].sizes):
+                if h.is_contiguous() and (not ASCEND or shape_of(h) == self._storage_view(h)[0].sizes):
                     name = self.operand(h)
                     views.append(None)
                 else:  # with its memory layout
-                    root, *where = self._place(h)
+                    root, *where = self._storage_view(h)
                     name = root.name
                     views.append((*where, root.np_dtype))
-                if name[0] != "v" or name in said:  # an output has its own storage
+                if name[0] != "v" or name in expressions:  # an output has its own storage
                     name = self._copy(name, stype_of(h))
-                said.append(name)
+                expressions.append(name)
             # tensors that a kernel attached to a result: (result, their indices, whether there are
             # several, settings)
             self.pooled = []
@@ -745,28 +745,28 @@ class Recorder(JitContext):
                 hung = h.__dict__.get("pooled")
                 if hung is None:
                     continue
-                places: list[int | None] = []
+                positions: list[int | None] = []
                 for t in hung[0] if hung[0].__class__ is tuple else hung[:1]:
                     if t is None:
-                        places.append(None)
+                        positions.append(None)
                         continue
                     name = self.operand(t)
-                    said.append(name if name[0] == "v" and name not in said else self._copy(name, stype_of(t)))
-                    places.append(len(said) - 1)
+                    expressions.append(name if name[0] == "v" and name not in expressions else self._copy(name, stype_of(t)))
+                    positions.append(len(expressions) - 1)
                     views.append(None)
-                self.pooled.append((i, places, hung[0].__class__ is tuple, hung[1]))
+                self.pooled.append((i, positions, hung[0].__class__ is tuple, hung[1]))
             after = []
             for root in written:
                 name = root.name if root.name[0] == "v" else self._copy(root.name, root.np_dtype)
                 if root.kind == "state":
                     self._line_of(_store if ASCEND else _assign, [self._target(root), name], True)
                 elif root.index >= 0:
-                    after.append((root.index, name if name not in said else self._copy(name, root.np_dtype)))
+                    after.append((root.index, name if name not in expressions else self._copy(name, root.np_dtype)))
             looks = [name if name[0] == "v" else self._copy(name, np_dtype) for name, np_dtype, _ in self.afterwards]
-            return said, views, after, looks
+            return expressions, views, after, looks
 
 
-def _asked(prim, args):
+def _call_args(prim, args):
     """Returns the arguments of a primitive's call.
 
     MindSpore passes strings and dtypes to `run_op` as integers, which the compiler does not accept,
@@ -829,7 +829,7 @@ class _Key:
         return _Key(self.name, value)
 
 
-class _Place:
+class _DrawIndex:
     __slots__ = ("at",)
 
     def __init__(self, at):

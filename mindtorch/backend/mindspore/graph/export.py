@@ -35,7 +35,7 @@ from mindtorch.backend.mindspore.runtime import ms, target
 from mindspore.ops import operations as P
 
 _identity = P.Identity()
-_numbers = itertools.count()
+_counter = itertools.count()
 
 
 # ------------------------------------------------------------------ the device
@@ -77,7 +77,7 @@ def mindir_device(npu: Npu | None) -> MindIRDevice:
     from mindtorch.backend.mindspore import kernels as own
     if npu is None:
         kernels.load(own)
-        own.settle()
+        own.fill_table()
     made = MindIRDevice.__new__(MindIRDevice)
     if npu is None:
         made.__init__(target())         # type: ignore[misc]
@@ -114,15 +114,15 @@ class MindIRRecorder(Recorder):
             self._add(h, self._attribute(tensor_of(array)), "constant")
 
     # ---- features that no file can hold
-    def take(self, generator: Any) -> Any:
+    def next_rng(self, generator: Any) -> Any:
         raise GraphBreak("it draws random numbers")
 
-    def fresh(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    def new_buffer(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         raise GraphBreak("it draws random numbers")
 
-    def check(self, h: Any, look: Callable[[Any], None]) -> bool:
+    def runtime_assert(self, h: Any, look: Callable[[Any], None]) -> bool:
         """Skips the check: nothing can check the values passed to a file's graph."""
-        return super().check(h, lambda _: None)
+        return super().runtime_assert(h, lambda _: None)
 
     def slot(self, n: Number, np_dtype: Any) -> Any:
         raise AssertionError("a file has no numbers")
@@ -139,13 +139,13 @@ class MindIRRecorder(Recorder):
         """Returns the expressions of the outputs."""
         if any([r.touched and r.kind != "value" for r in self.roots]) or any([line.effect for line in self.lines]):
             raise GraphBreak("it writes to its inputs or parameters")
-        said: list[str] = []
+        expressions: list[str] = []
         for h in outputs:
             name = self.operand(h) if 0 not in shape_of(h) else self._attribute(h)
             # An output that is an input, a constant or another output needs its own operation.
-            said.append(name if name[0] == "v" and name not in said else self._copy(name, None))
-        self.lines = _pruned(self.lines, said)
-        return said
+            expressions.append(name if name[0] == "v" and name not in expressions else self._copy(name, None))
+        self.lines = _pruned(self.lines, expressions)
+        return expressions
 
 
 @contextlib.contextmanager
@@ -180,8 +180,8 @@ class RecordedGraph:
     """A finished recording: lines and attributes, and the values of the lines when they are
     executed again for certain inputs."""
 
-    def __init__(self, notes: MindIRRecorder, said: list[str], parameters: Sequence[tuple[Array, bool]]) -> None:
-        self.lines, self.said, self.head = notes.lines, said, list[str]()
+    def __init__(self, notes: MindIRRecorder, expressions: list[str], parameters: Sequence[tuple[Array, bool]]) -> None:
+        self.lines, self.expressions, self.head = notes.lines, expressions, list[str]()
         self.attributes = notes.attributes
         self.inputs = len(notes.arguments)
         # ("self.p0", name, values, whether it is trained)
@@ -245,8 +245,8 @@ class RecordedGraph:
         """Returns a Cell that computes the recording."""
         body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" for line in self.lines]
         source = "\n".join([f"def construct(self, {', '.join(f'x{i}' for i in range(self.inputs))}):", *self.head, *body,
-                            f"    return {', '.join(self.said)}", ""])
-        path = os.path.join(folder(), f"file_{next(_numbers)}.py")         # (MindSpore's compiler reads a method's source from its file.)
+                            f"    return {', '.join(self.expressions)}", ""])
+        path = os.path.join(folder(), f"file_{next(_counter)}.py")         # (MindSpore's compiler reads a method's source from its file.)
         with open(path, "w", encoding="utf-8") as f:
             f.write(source)
         scope: dict[str, Any] = {"__name__": __name__}

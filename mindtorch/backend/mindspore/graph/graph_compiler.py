@@ -34,15 +34,15 @@ class _Group:
 
 
 class GraphCompiler:
-    """One attempt to build a graph. `whole`: all kernels could be recorded so far."""
+    """One attempt to build a graph. `complete`: all kernels could be recorded so far."""
 
     def __init__(self, device: Any, level: str) -> None:
         self.device, self.level = device, level
-        self.whole = True
+        self.complete = True
         self.recorder = Recorder(device)
         self._groups: list[_Group] = []
 
-    def begin(self, given: Sequence[Any], known: Sequence[dict[str, Any]], held: Sequence[bool]) -> None:
+    def begin(self, given: Sequence[Any], known: Sequence[dict[str, Any]], persistent: Sequence[bool]) -> None:
         """Declares the tensors that come from outside.
 
         known: their geometry, the tensor whose memory they share (`first`), and their offset in it
@@ -69,9 +69,9 @@ class GraphCompiler:
                 sizes, count = None, max([b for _, b in spans]) - low
             g = _Group(first, low, count, sizes, k["np_dtype"], len(self._groups))
             self._groups.append(g)
-            self.recorder.given(g.index, g.root(given, self.device), all([held[i] for i in group]))
+            self.recorder.given(g.index, g.root(given, self.device), all([persistent[i] for i in group]))
 
-    def enter(self, index: int, h: Any, known: dict[str, Any], held: bool) -> bool:
+    def enter(self, index: int, h: Any, known: dict[str, Any], persistent: bool) -> bool:
         """Declares one more tensor that comes from outside; False if it shares memory with another.
         """
         if self.recorder.find(h) is not None:
@@ -81,7 +81,7 @@ class GraphCompiler:
             count, sizes = 1 + sum([(n - 1) * s for n, s in zip(sizes, strides)]), None
         g = _Group(index, 0, count, sizes, known["np_dtype"], len(self._groups))
         self._groups.append(g)
-        self.recorder.given(g.index, h if sizes is not None else self.device.view(h, (count,), (1,), 0, g.np_dtype), held)
+        self.recorder.given(g.index, h if sizes is not None else self.device.view(h, (count,), (1,), 0, g.np_dtype), persistent)
         return True
 
     @property
@@ -101,11 +101,11 @@ class GraphCompiler:
         return self.recorder
 
     def _refuse(self, why):
-        self.recorder.broken, self.whole = why, False
+        self.recorder.broken, self.complete = why, False
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Continues after a graph break, to find further ones."""
-        self.whole = False
+        self.complete = False
         self.recorder = Recorder(self.device, lenient=True)
 
     def shared(self) -> Shared:

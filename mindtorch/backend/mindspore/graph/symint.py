@@ -29,10 +29,10 @@ class SymInt:
     """A free size: its name in the code, its name in messages, its value in the first recording,
     and its value in the recording where it differs."""
 
-    __slots__ = ("name", "title", "small", "large")
+    __slots__ = ("name", "label", "small", "large")
 
-    def __init__(self, name: str, title: str, small: int, large: int) -> None:
-        self.name, self.title, self.small, self.large = name, title, small, large
+    def __init__(self, name: str, label: str, small: int, large: int) -> None:
+        self.name, self.label, self.small, self.large = name, label, small, large
 
 
 class AffineExpr:
@@ -58,7 +58,7 @@ class ShapeUnifier:
     def __init__(self, recordings: Sequence[Any], free: Sequence[SymInt], attribute: Callable[[Any], str]) -> None:
         self.recordings, self.free, self.attribute = recordings, free, attribute
         self.lines: list[Instruction] = []
-        self.places = [{line.target: i for i, line in enumerate(r.lines)} for r in recordings]
+        self.positions = [{line.target: i for i, line in enumerate(r.lines)} for r in recordings]
         self._count = 0
         self._tiled: dict[str, str] = {}
 
@@ -67,7 +67,7 @@ class ShapeUnifier:
         first, *others = self.recordings
         for r, f in zip(others, self.free):
             if [_kind(r, x) for x in r.lines] != [_kind(first, x) for x in first.lines]:
-                raise SpecializationError(f"export to MindIR: other kernels run for another {f.title}")
+                raise SpecializationError(f"export to MindIR: other kernels run for another {f.label}")
         for lines in zip(*[r.lines for r in self.recordings]):
             self._line(lines)
         return self.lines
@@ -76,16 +76,16 @@ class ShapeUnifier:
     def _line(self, lines):
         base = lines[0]
         prims = [r.attributes[x.call[5:]] for r, x in zip(self.recordings, lines)]
-        said = [self._operand(parts, prims[0]) for parts in zip(*[x.operands for x in lines], strict=True)]
+        operands = [self._operand(parts, prims[0]) for parts in zip(*[x.operands for x in lines], strict=True)]
         if all([_alike(prims[0], p) for p in prims[1:]]):
-            self.lines.append(Instruction(base.target, base.call, said, False))
+            self.lines.append(Instruction(base.target, base.call, operands, False))
         elif isinstance(prims[0], P.BroadcastTo):
-            self._broadcast(lines, prims, said[0])
+            self._broadcast(lines, prims, operands[0])
         else:
             raise SpecializationError(f"export to MindIR: how {type(prims[0]).__name__} computes depends on {self._whose(prims)}")
 
     def _whose(self, items):
-        found = [f.title for f, x in zip(self.free, items[1:]) if not _alike(items[0], x)]
+        found = [f.label for f, x in zip(self.free, items[1:]) if not _alike(items[0], x)]
         return " and ".join(found) or "a free size"
 
     def _broadcast(self, lines, prims, name):
@@ -114,7 +114,7 @@ class ShapeUnifier:
         if isinstance(base, list):
             return _Many([self._operand(items, None) for items in zip(*parts, strict=True)])
         if base[0] == "v" and not base.startswith("self."):
-            at = {(places[p.partition("[")[0]], p.partition("[")[2]) for places, p in zip(self.places, parts)}
+            at = {(positions[p.partition("[")[0]], p.partition("[")[2]) for positions, p in zip(self.positions, parts)}
             if len(at) > 1:
                 raise SpecializationError("export to MindIR: what is computed depends on a free size")
             return base
@@ -159,23 +159,23 @@ class ShapeUnifier:
                     return one if not a.ndim else self._new(_tile, self._new(_reshape, one, _text((1,) * a.ndim)), _text(a.shape))
         raise SpecializationError(f"export to MindIR: the values of a constant depend on {self._whose_array(arrays)}")
 
-    def _counted(self, numbers, like_):
+    def _counted(self, values, like_):
         """Returns a 0-d tensor with a value that follows from free sizes: a count, or 1 / count.
         None for any other value."""
         for over in (False, True):
-            counts = [round(1 / float(v)) if over and v else int(v) for v in numbers]
-            if all([c and v.dtype.type(1 / c) == v if over else c == v for c, v in zip(counts, numbers)]):
+            counts = [round(1 / float(v)) if over and v else int(v) for v in values]
+            if all([c and v.dtype.type(1 / c) == v if over else c == v for c, v in zip(counts, values)]):
                 try:
                     n = _text(self._number(counts))
                 except SpecializationError:
                     return None
                 one = self._new(_tensor, n, self.attribute(like_.dtype))
-                return self._new(_divide, self.attribute(like(np.ones((), numbers[0].dtype), like_)), one) if over else one
+                return self._new(_divide, self.attribute(like(np.ones((), values[0].dtype), like_)), one) if over else one
         return None
 
     def _whose_array(self, arrays):
         a = arrays[0]
-        return " and ".join([f.title for f, b in zip(self.free, arrays[1:]) if b.shape != a.shape or b.tobytes() != a.tobytes()])
+        return " and ".join([f.label for f, b in zip(self.free, arrays[1:]) if b.shape != a.shape or b.tobytes() != a.tobytes()])
 
     def _number(self, values):
         """Merges the values of all recordings, scalars or nested sequences of them, into constants
@@ -193,7 +193,7 @@ class ShapeUnifier:
         for v, f in zip(values[1:], self.free):
             k, over = divmod(v - base, f.large - f.small)
             if over:
-                raise SpecializationError(f"export to MindIR: the number {base} is {v} where {f.title} is {f.large} and not {f.small}: not a linear function")
+                raise SpecializationError(f"export to MindIR: the number {base} is {v} where {f.label} is {f.large} and not {f.small}: not a linear function")
             factors.append(k)
             rest -= k * f.small
         return AffineExpr(factors, rest, self.free)

@@ -2,7 +2,7 @@
 
     @kernel("exp")                           for every target
     @kernel("conv2d", target="Ascend")       for one target; takes precedence over the kernel for every target
-    @kernel("mul", numbers=True)             see `Way` in backend/device.py for numbers, half, empty, only, alike
+    @kernel("mul", scalars=True)             see `Way` in backend/device.py for numbers, half, empty, only, alike
 
 A kernel receives handles (plain MindSpore tensors) in the order of its primitive's signature, and
 the constants by keyword. It returns a new handle or a tuple of new ones. It never returns a handle
@@ -38,17 +38,17 @@ def np_dtypes(names: str) -> frozenset[np.dtype]:
 ALL = np_dtypes("float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128")
 
 
-def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bool = False, half: bool = False, empty: bool = False,
+def kernel(names: str, fn: Any = None, *, target: str | None = None, scalars: bool = False, half: bool = False, empty: bool = False,
            only: str | None = None, alike: Any = None, varying: str = "") -> Any:
     """Registers a kernel under one or several names; returns a decorator if `fn` is None.
 
     varying: constants whose values a graph may get as arguments (`recording.Number`).
     """
     if fn is None:
-        return lambda f: kernel(names, f, target=target, numbers=numbers, half=half, empty=empty, only=only, alike=alike, varying=varying)
+        return lambda f: kernel(names, f, target=target, scalars=scalars, half=half, empty=empty, only=only, alike=alike, varying=varying)
     if target in (None, TARGET):
         fn.varying = frozenset(varying.split())
-        fn.numbers, fn.half, fn.empty, fn.only, fn.alike = numbers, half, empty, None if only is None else np_dtypes(only), alike
+        fn.scalars, fn.half, fn.empty, fn.only, fn.alike = scalars, half, empty, None if only is None else np_dtypes(only), alike
         for name in names.split():
             ways = _found.setdefault(name, {})
             if target in ways:
@@ -76,7 +76,7 @@ def _restricted(fn: Any, refused: frozenset[np.dtype]) -> Any:
     return new
 
 
-def settle(type: str = "npu") -> None:
+def fill_table(type: str = "npu") -> None:
     """Fills a device's kernel table, after all kernels have been declared."""
     table = TABLES.setdefault(type, {})
     for name, ways in _found.items():

@@ -57,22 +57,22 @@ def _instance(cls: Any, *args: Any, **kwargs: Any) -> Any:
     return cls(*args, **kwargs)
 
 
-def kept(most: int) -> Any:
+def cached_constants(most: int) -> Any:
     """Like functools.lru_cache, for functions of constants that create tensors.
 
     The tensors are constants of a graph as well; they must not be modified in place.
     """
-    def keep(fn):
+    def decorate(fn):
         found = functools.lru_cache(most)(fn)
 
         @functools.wraps(fn)
         def get(*args):
-            return found(*args) if STATE.on is None else STATE.on.kept(found, args)
+            return found(*args) if STATE.on is None else STATE.on.cached(found, args)
         return get
-    return keep
+    return decorate
 
 
-def told(call: Any, of: Any, args: Any, keys: Any) -> Any:
+def record_call(call: Any, of: Any, args: Any, keys: Any) -> Any:
     """Returns call(*args), recorded in a graph as a call of `of`. Scalars among the arguments may
     differ in later runs."""
     on = STATE.on
@@ -92,7 +92,7 @@ if ASCEND:
         prim = _instance(cls, *args, **kwargs)
         # A recorder would see the primitive's converted arguments: integers instead of dtypes and
         # strings.
-        return prim if STATE.on is None else lambda *a, **k: told(prim, prim, a, k)
+        return prim if STATE.on is None else lambda *a, **k: record_call(prim, prim, a, k)
 else:
     op = _instance
 
@@ -106,14 +106,14 @@ class _Mint:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._module, name)
-        found = _telling(found) if callable(found) else _Mint(found)
+        found = _recorded(found) if callable(found) else _Mint(found)
         setattr(self, name, found)
         return found
 
 
-def _telling(function):
+def _recorded(function):
     def call(*args, **keys):
-        return function(*args, **keys) if STATE.on is None else told(function, function, args, keys)
+        return function(*args, **keys) if STATE.on is None else record_call(function, function, args, keys)
     return call
 
 
@@ -122,7 +122,7 @@ mint: Any = _Mint(ms.mint) if ASCEND else ms.mint
 
 _rows: dict[Any, Any] = {}
 # scalars expanded to whole shapes, for graphs: one tensor for each shape
-_spread: dict[Any, Any] = {}
+_full_tensors: dict[Any, Any] = {}
 
 
 def all_of(value: float, x: Any) -> Any:
@@ -134,11 +134,11 @@ def all_of(value: float, x: Any) -> Any:
     dtype, shape = dtype_of(x), shape_of(x)
     if STATE.on is not None:
         key = value, id(dtype), shape
-        h = _spread.get(key)
+        h = _full_tensors.get(key)
         if h is None:
-            if len(_spread) > 64:
-                _spread.clear()
-            h = _spread[key] = _from_contiguous(np.full(shape, value, STYPES[dtype]))
+            if len(_full_tensors) > 64:
+                _full_tensors.clear()
+            h = _full_tensors[key] = _from_contiguous(np.full(shape, value, STYPES[dtype]))
         return constant(h)
     n = math.prod(shape)
     row = _rows.get((value, id(dtype)))
@@ -147,7 +147,7 @@ def all_of(value: float, x: Any) -> Any:
     return from_contiguous(row[:n].reshape(shape))
 
 
-_numbers: dict[Any, Any] = {}
+_scalars: dict[Any, Any] = {}
 
 
 def number(value: Any, dtype: Any) -> Any:
@@ -159,11 +159,11 @@ def number(value: Any, dtype: Any) -> Any:
         if c is Number:
             return slot(value, STYPES[dtype])
     key = value, id(dtype), math.copysign(1, value) if c is float else c
-    t = _numbers.get(key)
+    t = _scalars.get(key)
     if t is None:
-        if len(_numbers) > 4096:
-            _numbers.clear()
-        t = _numbers[key] = untraced(on_device, np.asarray(value).astype(STYPES[dtype]))
+        if len(_scalars) > 4096:
+            _scalars.clear()
+        t = _scalars[key] = untraced(on_device, np.asarray(value).astype(STYPES[dtype]))
     return t if STATE.on is None else constant(t)
 
 

@@ -18,7 +18,7 @@ from mindtorch.backend.mindspore.private import bfloat16_np, from_array
 from mindtorch.backend.mindspore.recorder_api import plain as known
 
 #: Python scalars, and those that a graph gets as arguments
-NUMBERS = (int, float, bool, complex, Number)
+SCALAR_TYPES = (int, float, bool, complex, Number)
 
 
 #: number of elements from which operands are expanded to one shape first (CPU target)
@@ -59,18 +59,18 @@ def alike(*xs: Any) -> Any:
 
 def two(a: Any, b: Any) -> Any:
     """Returns both operands as tensors; a scalar gets the dtype of the other operand."""
-    if a.__class__ in NUMBERS:
+    if a.__class__ in SCALAR_TYPES:
         return scalar_like(a, b), b
-    if b.__class__ in NUMBERS:
+    if b.__class__ in SCALAR_TYPES:
         return a, scalar_like(b, a)
     return (a, b) if ASCEND else alike(a, b)
 
 
 def _of_two(prim):
     def f(a, b):
-        if a.__class__ in NUMBERS:
+        if a.__class__ in SCALAR_TYPES:
             a = scalar_like(a, b)
-        elif b.__class__ in NUMBERS:
+        elif b.__class__ in SCALAR_TYPES:
             b = scalar_like(b, a)
         elif not ASCEND and shape_of(a) != shape_of(b):
             a, b = alike(a, b)
@@ -79,7 +79,7 @@ def _of_two(prim):
 
 
 def _by_bool(f, on_bools):
-    return lambda a, b: (on_bools if dtype_of(a if a.__class__ not in NUMBERS else b) is ms.bool_ else f)(a, b)
+    return lambda a, b: (on_bools if dtype_of(a if a.__class__ not in SCALAR_TYPES else b) is ms.bool_ else f)(a, b)
 
 
 if ASCEND:
@@ -136,7 +136,7 @@ else:
 
         (RealDiv treats a divisor -0.0 as 0.0. `quotient` is for nonzero divisors: 24 us vs 106 us.)
         """
-        if b.__class__ in NUMBERS:
+        if b.__class__ in SCALAR_TYPES:
             # With a scalar divisor of 0, RealDiv turns nan into -inf.
             return quotient(a, b) if b else mul(a, math.copysign(math.inf, known(b).real))
         if dtype_of(b) not in FLOATING:
@@ -167,9 +167,9 @@ else:
 
     def where(mask: Any, a: Any, b: Any) -> Any:
         """Returns a where the mask is set, else b; the operands broadcast."""
-        if a.__class__ in NUMBERS:
+        if a.__class__ in SCALAR_TYPES:
             a = number(a, dtype_of(b))
-        elif b.__class__ in NUMBERS:
+        elif b.__class__ in SCALAR_TYPES:
             b = number(b, dtype_of(a))
         return _select(*alike(mask, a, b))
 
@@ -214,7 +214,7 @@ def masked(x: Any, mask: Any) -> Any:
 def _as_bits(x):
     """Returns bfloat16 memory as int16 (in a graph: the values as float32); anything else
     unchanged."""
-    if isinstance(x, NUMBERS) or x is None or dtype_of(x) is not ms.bfloat16:
+    if isinstance(x, SCALAR_TYPES) or x is None or dtype_of(x) is not ms.bfloat16:
         return x
     return from_array(host_span(x).view(np.int16)) if STATE.on is None else cast(x, ms.float32)
 
@@ -227,7 +227,7 @@ def by_bits(fn: Any) -> Any:
 
     @functools.wraps(fn)
     def run(*args, **kw):
-        if not any([x is not None and x.__class__ not in NUMBERS and dtype_of(x) is ms.bfloat16 for x in args]):
+        if not any([x is not None and x.__class__ not in SCALAR_TYPES and dtype_of(x) is ms.bfloat16 for x in args]):
             return fn(*args, **kw)
         r = fn(*[_as_bits(x) for x in args], **kw)
         return from_contiguous(host_span(r).view(bfloat16_np)) if STATE.on is None else cast(r, ms.bfloat16)
@@ -237,7 +237,7 @@ def by_bits(fn: Any) -> Any:
 def upcast(x: Any) -> Any:
     """Returns x in the dtype that a `raw` primitive's kernel computes with: on the CPU target
     float32 for float16 and bfloat16."""
-    return x if ASCEND or x is None or x.__class__ in NUMBERS or dtype_of(x) not in HALF else cast(x, ms.float32)
+    return x if ASCEND or x is None or x.__class__ in SCALAR_TYPES or dtype_of(x) not in HALF else cast(x, ms.float32)
 
 
 def in_double(fn: Any) -> Any:
@@ -251,7 +251,7 @@ def in_double(fn: Any) -> Any:
         d = dtype_of(args[0])
         if d is not ms.float32:
             return fn(*args, **kw)
-        return cast(fn(*[x if x is None or x.__class__ in NUMBERS else cast(x, ms.float64) for x in args], **kw), d)
+        return cast(fn(*[x if x is None or x.__class__ in SCALAR_TYPES else cast(x, ms.float64) for x in args], **kw), d)
     return run
 
 

@@ -232,24 +232,24 @@ def _by_square(x, a, more=1):
 def _gelu(x, *, approximate):
     d, x = dtype_of(x), o.upcast(x)
     if approximate == "tanh" and dtype_of(x) is ms.float32 and math.prod(shape_of(x)) >= _MANY:
-        held = o.sigmoid(_by_square(x, 2))
-        r = o.mul(x, held)
+        saved = o.sigmoid(_by_square(x, 2))
+        r = o.mul(x, saved)
     elif approximate == "tanh":
         # GeLU's constants have six digits.
-        r, held = op(P.GeLU)(x) if dtype_of(x) is ms.float32 else o.mul(o.div(x, 2), o.add(_tanh_part(x, o.square(x)), 1)), None
+        r, saved = op(P.GeLU)(x) if dtype_of(x) is ms.float32 else o.mul(o.div(x, 2), o.add(_tanh_part(x, o.square(x)), 1)), None
     else:
         # The saved value is twice the CDF.
-        held = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1)
-        r = o.mul(o.mul(x, 0.5), held)
-    return (cast(r, d) if d in HALF else r), held
+        saved = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1)
+        r = o.mul(o.mul(x, 0.5), saved)
+    return (cast(r, d) if d in HALF else r), saved
 
 
 @kernel("gelu_backward", target="CPU", only=FLOATS)
 def _gelu_grad(g, x, t, *, approximate):
     if approximate != "tanh":
-        held = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1) if t is None else t
+        saved = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1) if t is None else t
         density = o.exp(o.add(o.mul(o.square(x), -0.5), _LOG_PEAK))
-        return o.mul(g, o.add(o.mul(held, 0.5), o.mul(x, density)))
+        return o.mul(g, o.add(o.mul(saved, 0.5), o.mul(x, density)))
     if t is not None:
         # p (1 + (1 - p) u'), where 1 - p is computed as the logistic function of -u: the
         # subtraction would lose digits.

@@ -18,16 +18,16 @@ ANY_REAL = REAL + " float16 bfloat16"
 
 
 def _dtype(a, b):
-    return dtype_of(b if a.__class__ in o.NUMBERS else a)
+    return dtype_of(b if a.__class__ in o.SCALAR_TYPES else a)
 
 
 # ------------------------------------------------------------------ sums, products, quotients
-kernel("add", o.add, numbers=True, alike=None if ASCEND else op(P.Add))
+kernel("add", o.add, scalars=True, alike=None if ASCEND else op(P.Add))
 
 
-@kernel("mul", numbers=True, alike=None if ASCEND else op(P.Mul))
+@kernel("mul", scalars=True, alike=None if ASCEND else op(P.Mul))
 def _mul(a, b):
-    if a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
+    if a.__class__ not in o.SCALAR_TYPES and b.__class__ not in o.SCALAR_TYPES:
         one, other = stype_of(a), stype_of(b)
         # Gradient rules of abs and similar ops multiply real by complex numbers.
         if one is not other and (one.kind == "c") != (other.kind == "c"):
@@ -35,52 +35,52 @@ def _mul(a, b):
     return o.mul(a, b)
 
 
-kernel("sub", o.sub, numbers=True)
+kernel("sub", o.sub, scalars=True)
 
 
-@kernel("div", numbers=True)
+@kernel("div", scalars=True)
 def _div(a, b):
     if STYPES[_dtype(a, b)].kind == "c" and not ASCEND:
         raise UnsupportedByKernel  # RealDiv returns 0 for a complex number divided by zero
     return o.div(a, b)
 
 
-@kernel("rsub", numbers=True)
+@kernel("rsub", scalars=True)
 def _rsub(a, b):
     return o.sub(b, a)
 
 
-@kernel("add_scaled", numbers=True)
+@kernel("add_scaled", scalars=True)
 def _add_scaled(a, b, *, alpha):
-    if ASCEND and a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
+    if ASCEND and a.__class__ not in o.SCALAR_TYPES and b.__class__ not in o.SCALAR_TYPES:
         return mint.add(a, b, alpha=alpha)
     return o.add(a, _times(b, alpha))
 
 
-@kernel("sub_scaled", numbers=True)
+@kernel("sub_scaled", scalars=True)
 def _sub_scaled(a, b, *, alpha):
-    if ASCEND and a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
+    if ASCEND and a.__class__ not in o.SCALAR_TYPES and b.__class__ not in o.SCALAR_TYPES:
         return mint.sub(a, b, alpha=alpha)
     return o.sub(a, _times(b, alpha))
 
 
 def _times(b, alpha):
-    return b * alpha if b.__class__ in o.NUMBERS else o.mul(b, alpha)
+    return b * alpha if b.__class__ in o.SCALAR_TYPES else o.mul(b, alpha)
 
 
 # ------------------------------------------------------------------ quotients and remainders
 def _nonzero(a, b):
     # An integer division by zero is an error that depends on values. A scalar divisor is checked
     # here, a tensor's values on the host.
-    if b.__class__ not in o.NUMBERS and dtype_of(b) not in FLOATING:
+    if b.__class__ not in o.SCALAR_TYPES and dtype_of(b) not in FLOATING:
         if STATE.on is None or ASCEND:
             raise UnsupportedByKernel
-        runtime_assert(b, _look_for_nought)
-    elif b.__class__ in o.NUMBERS and not b and _dtype(a, b) not in FLOATING:
+        runtime_assert(b, _check_nonzero)
+    elif b.__class__ in o.SCALAR_TYPES and not b and _dtype(a, b) not in FLOATING:
         raise UnsupportedByKernel
 
 
-def _look_for_nought(h):
+def _check_nonzero(h):
     if not memory_of(h).all():
         raise UnsupportedByKernel
 
@@ -93,13 +93,13 @@ def _fmod(a, b):
     return op(P.Mod if dtype_of(a) not in FLOATING else P.TruncateMod)(a, b)
 
 
-@kernel("fmod fmod_number", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+@kernel("fmod fmod_number", scalars=True, only=REAL if not ASCEND else ANY_REAL)
 def _fmod_kernel(a, b):
     _nonzero(a, b)
     return _fmod(a, b)
 
 
-@kernel("remainder remainder_number", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+@kernel("remainder remainder_number", scalars=True, only=REAL if not ASCEND else ANY_REAL)
 def _remainder(a, b):
     _nonzero(a, b)
     if ASCEND:
@@ -112,7 +112,7 @@ def _remainder(a, b):
     return o.where(o.and_(o.ne(r, 0), o.xor(o.lt(r, 0), o.lt(b, 0))), o.add(r, b), r)
 
 
-@kernel("div_floor floor_divide", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+@kernel("div_floor floor_divide", scalars=True, only=REAL if not ASCEND else ANY_REAL)
 def _floor_divide(a, b):
     _nonzero(a, b)
     if ASCEND:
@@ -123,15 +123,15 @@ def _floor_divide(a, b):
     # Computed from the exact remainder: floor(a / b) is one too large where the quotient was
     # rounded up to an integer.
     r, q = op(P.TruncateMod)(a, b), o.div(a, b)
-    whole = o.div(o.sub(a, r), b)
-    whole = o.where(o.and_(o.ne(r, 0), o.xor(o.lt(r, 0), o.lt(b, 0))), o.sub(whole, 1), whole)
-    down = o.floor(whole)
-    down = o.where(o.gt(o.sub(whole, down), 0.5), o.add(down, 1), down)
+    integral = o.div(o.sub(a, r), b)
+    integral = o.where(o.and_(o.ne(r, 0), o.xor(o.lt(r, 0), o.lt(b, 0))), o.sub(integral, 1), integral)
+    down = o.floor(integral)
+    down = o.where(o.gt(o.sub(integral, down), 0.5), o.add(down, 1), down)
     # A zero quotient has the sign of a / b; for a zero divisor PyTorch returns a / b.
-    return o.where(o.eq(b, 0), q, o.where(o.eq(whole, 0), o.mul(q, 0), down))
+    return o.where(o.eq(b, 0), q, o.where(o.eq(integral, 0), o.mul(q, 0), down))
 
 
-@kernel("div_trunc", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+@kernel("div_trunc", scalars=True, only=REAL if not ASCEND else ANY_REAL)
 def _div_trunc(a, b):
     _nonzero(a, b)
     if ASCEND:
@@ -146,7 +146,7 @@ def _reciprocal_or_zero(a):
 
 
 # ------------------------------------------------------------------ powers
-@kernel("pow pow_base", numbers=True)
+@kernel("pow pow_base", scalars=True)
 def _pow(a, b):
     # The CPU target computes integer powers in float64: correct up to 2 ** 53, and garbage beyond.
     if not ASCEND and _dtype(a, b) not in FLOATING + COMPLEX:
@@ -163,7 +163,7 @@ def _look_for_large(h):
         raise UnsupportedByKernel
 
 
-@kernel("pow_exponent_matters", numbers=True, only=FLOATS)
+@kernel("pow_exponent_matters", scalars=True, only=FLOATS)
 def _exponent_matters(a, b):
     a, b = o.two(a, b)
     return o.not_(o.and_(o.eq(a, 0), o.ge(b, 0)))
@@ -197,34 +197,34 @@ def _pow_number(a, *, p):
     raise UnsupportedByKernel
 
 
-@kernel("ldexp", numbers=True, only=FLOATS)
+@kernel("ldexp", scalars=True, only=FLOATS)
 def _ldexp(a, b):
     a, b = o.two(a, b)
     return o.mul(a, o.pow_(2.0, b))
 
 
 # ------------------------------------------------------------------ maximum and minimum
-@kernel("maximum", numbers=True)
+@kernel("maximum", scalars=True)
 def _maximum(a, b):
-    if not ASCEND and b.__class__ in o.NUMBERS and b == b:
+    if not ASCEND and b.__class__ in o.SCALAR_TYPES and b == b:
         return o.at_least(a, b)
-    if not ASCEND and a.__class__ in o.NUMBERS and a == a:
+    if not ASCEND and a.__class__ in o.SCALAR_TYPES and a == a:
         return o.at_least(b, a)
     return o.maximum(*o.two(a, b))
 
 
-@kernel("minimum", numbers=True)
+@kernel("minimum", scalars=True)
 def _minimum(a, b):
     bools = _dtype(a, b) == ms.bool_
-    if not ASCEND and not bools and b.__class__ in o.NUMBERS and b == b:
+    if not ASCEND and not bools and b.__class__ in o.SCALAR_TYPES and b == b:
         return o.at_most(a, b)
-    if not ASCEND and not bools and a.__class__ in o.NUMBERS and a == a:
+    if not ASCEND and not bools and a.__class__ in o.SCALAR_TYPES and a == a:
         return o.at_most(b, a)
     return o.minimum(*o.two(a, b))
 
 
 def _share(name, loses):
-    @kernel(name, numbers=True, only=FLOATS)
+    @kernel(name, scalars=True, only=FLOATS)
     def share(g, a, b):
         a, b = o.two(a, b)
         return o.where(loses(a, b), 0, o.where(o.eq(a, b), o.mul(g, 0.5), g))
@@ -235,14 +235,14 @@ _share("minimum_backward", o.gt)
 
 
 def _number_wins(name, pick, wins):
-    @kernel(name, numbers=True, only=REAL if not ASCEND else ANY_REAL)
+    @kernel(name, scalars=True, only=REAL if not ASCEND else ANY_REAL)
     def extremum(a, b):
         a, b = o.two(a, b)
         if dtype_of(a) not in FLOATING:
             return pick(a, b)
         return o.where(o.or_(wins(a, b), o.isnan(b)), a, b)
 
-    @kernel(name + "_took_first", numbers=True)
+    @kernel(name + "_took_first", scalars=True)
     def took_first(a, b):
         a, b = o.two(a, b)
         return o.or_(wins(a, b), o.isnan(b)) if dtype_of(a) in FLOATING else wins(a, b)
@@ -253,19 +253,19 @@ _number_wins("fmin", o.minimum, o.le)
 
 
 # ------------------------------------------------------------------ functions of two variables
-@kernel("atan2", numbers=True, only=FLOATS)
+@kernel("atan2", scalars=True, only=FLOATS)
 def _atan2(a, b):
     return (mint.atan2 if ASCEND else op(P.Atan2))(*o.two(a, b))
 
 
-@kernel("hypot", numbers=True, only="float32 float64")
+@kernel("hypot", scalars=True, only="float32 float64")
 def _hypot(a, b):
     a, b = o.two(a, b)
     return op(P.Hypot)(a, b) if not ASCEND else o.sqrt(o.add(o.square(a), o.square(b)))
 
 
 def _log_of_sum(name, exp, log1p):
-    @kernel(name, numbers=True, only=FLOATS)
+    @kernel(name, scalars=True, only=FLOATS)
     def logaddexp(a, b):
         """Returns the maximum plus the contribution of the minimum; two equal infinities give that
         infinity."""
@@ -288,7 +288,7 @@ def _flip(a, r):
     return o.where(o.eq(a, 0), 0, o.div(r, a))
 
 
-@kernel("copysign", numbers=True, only="float32 float64")
+@kernel("copysign", scalars=True, only="float32 float64")
 def _copysign(a, b):
     a, b = o.two(a, b)
     # A zero's sign is that of its reciprocal; the sign of nan is lost.
@@ -296,24 +296,24 @@ def _copysign(a, b):
     return o.where(o.or_(o.lt(b, 0), o.lt(o.reciprocal(b), 0)), o.neg(size), size)
 
 
-@kernel("heaviside", numbers=True, only=ANY_REAL)
+@kernel("heaviside", scalars=True, only=ANY_REAL)
 def _heaviside(a, b):
     a, b = o.two(a, b)
     return o.where(o.eq(a, 0), b, cast(o.gt(a, 0), dtype_of(a)))
 
 
-def _times_log(name, slope, log, end):
+def _times_log(name, backward, log, end):
     """Registers a log(b), which is 0 where a is 0, and a mask where it has a derivative in b.
 
     `end`: the lower end of the logarithm's domain.
     """
-    @kernel(name, numbers=True, only=FLOATS)
+    @kernel(name, scalars=True, only=FLOATS)
     def product(a, b):
         a, b = o.two(a, b)
         return o.where(o.and_(o.eq(a, 0), o.eq(b, b)), 0, o.mul(a, log(b)))
 
-    @kernel(slope, numbers=True, only=FLOATS)
-    def has_slope(a, b):
+    @kernel(backward, scalars=True, only=FLOATS)
+    def derivative(a, b):
         a, b = o.two(a, b)
         return o.not_(o.and_(o.eq(a, 0), o.le(b, end)))
 
@@ -344,19 +344,19 @@ def _lerp_number(a, b, *, weight):
 
 
 def _plus(a, t, v):
-    return o.add(a, t if v.__class__ in o.NUMBERS and v == 1 else o.mul(t, v))
+    return o.add(a, t if v.__class__ in o.SCALAR_TYPES and v == 1 else o.mul(t, v))
 
 
-@kernel("addcmul", numbers=True)
+@kernel("addcmul", scalars=True)
 def _addcmul(a, b, d, v):
-    if ASCEND and v.__class__ in o.NUMBERS:
+    if ASCEND and v.__class__ in o.SCALAR_TYPES:
         return mint.addcmul(a, b, d, value=v)
     return _plus(a, o.mul(b, d), v)
 
 
-@kernel("addcdiv", numbers=True, only="float32 float64 float16 bfloat16 complex64 complex128")
+@kernel("addcdiv", scalars=True, only="float32 float64 float16 bfloat16 complex64 complex128")
 def _addcdiv(a, b, d, v):
-    if ASCEND and v.__class__ in o.NUMBERS:
+    if ASCEND and v.__class__ in o.SCALAR_TYPES:
         return mint.addcdiv(a, b, d, value=v)
     return _plus(a, o.div(b, d), v)
 
@@ -395,27 +395,27 @@ def _within(a, *, low, high):
     return o.ge(a, low) if high is None else o.and_(o.ge(a, low), o.le(a, high))
 
 
-@kernel("clamp_tensors", numbers=True, only=REAL if not ASCEND else ANY_REAL)
+@kernel("clamp_tensors", scalars=True, only=REAL if not ASCEND else ANY_REAL)
 def _clamp_tensors(a, low, high):
     if low is not None:
         a = o.maximum(*o.two(a, low))
     return a if high is None else o.minimum(*o.two(a, high))
 
 
-@kernel("clamp_tensors_to_self", numbers=True)
+@kernel("clamp_tensors_to_self", scalars=True)
 def _to_self(a, low, high):
     return _within(a, low=low, high=high)
 
 
-@kernel("clamp_tensors_to_low", numbers=True)
+@kernel("clamp_tensors_to_low", scalars=True)
 def _to_low(a, low, high):
     under = o.lt(a, low)
-    return under if high is None else o.and_(under, o.lt(*o.two(low, high)) if low.__class__ not in o.NUMBERS or high.__class__ not in o.NUMBERS
+    return under if high is None else o.and_(under, o.lt(*o.two(low, high)) if low.__class__ not in o.SCALAR_TYPES or high.__class__ not in o.SCALAR_TYPES
                                              else number(low < high, ms.bool_))
 
 
-@kernel("clamp_tensors_to_high", numbers=True)
+@kernel("clamp_tensors_to_high", scalars=True)
 def _to_high(a, low, high):
     over = o.gt(a, high)
-    return over if low is None else o.or_(over, o.gt(*o.two(low, high)) if low.__class__ not in o.NUMBERS or high.__class__ not in o.NUMBERS
+    return over if low is None else o.or_(over, o.gt(*o.two(low, high)) if low.__class__ not in o.SCALAR_TYPES or high.__class__ not in o.SCALAR_TYPES
                                           else number(low > high, ms.bool_))

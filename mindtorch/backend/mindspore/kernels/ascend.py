@@ -8,7 +8,8 @@ import math
 import numpy as np
 
 from mindtorch.backend.device import reserve_address_range
-from mindtorch.backend.mindspore.kernels._call import (_Types, COMPLEX, DTYPES, G, UnsupportedByKernel, MSTensor, P, stype_of, dtype_of, is_contiguous, kept,
+from mindtorch.backend.mindspore.kernels._call import (_Types, COMPLEX, DTYPES, G, UnsupportedByKernel, MSTensor, P, stype_of, dtype_of, is_contiguous,
+                                                       cached_constants,
                                                        kernel, mint, ms, number, op, shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels.joining import fitting
 from mindtorch.backend.mindspore.npu import UNSIGNED, Npu
@@ -17,7 +18,7 @@ from mindtorch.backend.strides import check_rank, contiguous_strides, format_str
 _memory = Npu("Ascend")
 HALVES = "float16 bfloat16"
 CUBE = "float32 float16 bfloat16"  # dtypes of the matrix unit
-WIDE = CUBE + " float64"
+ALL_FLOATS = CUBE + " float64"
 COMPLEXES = " complex64 complex128"
 
 
@@ -64,7 +65,7 @@ def zeros_of(n, dtype):
     return _vector(n, dtype, 0)
 
 
-@kept(1024)
+@cached_constants(1024)
 def _vector(n, dtype, value):
     return op(G.FillScalar)((n,), value, dtype)
 
@@ -177,7 +178,7 @@ def _broadcast(a, *, shape):
 
 
 @ascend("expand_reduced")
-def _spread(g, *, shape, axes, keepdim):
+def _expand_reduced(g, *, shape, axes, keepdim):
     if axes is not None and not keepdim:
         g = g.view(tuple([1 if d in axes else n for d, n in enumerate(shape)])) if is_contiguous(g) else op(P.Reshape)(
             g, tuple([1 if d in axes else n for d, n in enumerate(shape)]))
@@ -210,9 +211,9 @@ def _inside(base, region, apart=True):
         raise UnsupportedByKernel
     if offset < 0 or offset % k or offset + k + sum([(m - 1) * s for m, s in zip(sizes, strides)]) > n or any(s % k for s in strides):
         raise UnsupportedByKernel
-    places = sorted([(s, m) for m, s in zip(sizes, strides) if m > 1])
+    dims = sorted([(s, m) for m, s in zip(sizes, strides) if m > 1])
     reach = 0
-    for s, m in places:
+    for s, m in dims:
         if s <= reach and apart:
             raise UnsupportedByKernel  # overlapping elements
         reach += s * (m - 1)
@@ -225,8 +226,8 @@ def _read_region(a, *, base, region):
     return copy(strided(a if is_contiguous(a) else copy(a), sizes, strides, offset))
 
 
-@kept(64)
-def _places_of(sizes, strides, offset):
+@cached_constants(64)
+def _indices_of(sizes, strides, offset):
     """Returns the offset of each element of a region, as a vector cached on the device."""
     at = np.asarray(offset, np.int64)
     for n, s in zip(sizes, strides):
@@ -240,7 +241,7 @@ def _scatter_region(value, *, base, region):
     try:
         sizes, strides, offset = _inside(base, region)
     except UnsupportedByKernel:
-        at = _places_of(*[tuple(x) if x.__class__ is list else x for x in _inside(base, region, apart=False)])
+        at = _indices_of(*[tuple(x) if x.__class__ is list else x for x in _inside(base, region, apart=False)])
         # An element that several elements of the region share gets their sum.
         line = op(G.IndexAddExt)(r.view((math.prod(base[0]),)), 0, at, op(P.Reshape)(value, (-1,)), 1)
         return line.view(tuple(base[0]))
@@ -259,12 +260,12 @@ def _copy_slices(a, value, *, base, region):
 @ascend("slice_backward")
 def _slice_backward(g, *, shape, key):
     r = zeros(shape, dtype_of(g))
-    whole = np.ndarray.view(reserve_address_range(shape, stype_of(g)), np.ndarray)
-    part = whole[key]
+    full = np.ndarray.view(reserve_address_range(shape, stype_of(g)), np.ndarray)
+    part = full[key]
     if part.base is None or min(part.strides, default=0) < 0:
         raise UnsupportedByKernel
     k = part.itemsize
-    at = (part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // k
+    at = (part.__array_interface__["data"][0] - full.__array_interface__["data"][0]) // k
     if part.shape != shape_of(g) or not part.size:
         raise UnsupportedByKernel
     op(G.InplaceCopy)(strided(r, part.shape, [s // k for s in part.strides], at), g)
@@ -276,7 +277,7 @@ def _is_number(x):
     return not isinstance(x, MSTensor)
 
 
-@ascend("add", numbers=True)
+@ascend("add", scalars=True)
 def _add(a, b):
     if _is_number(a):
         a, b = b, a
@@ -287,19 +288,19 @@ def _add(a, b):
     return op(G.AddScalar)(a, b, 1) if _is_number(b) else op(G.AddExt)(a, b, 1)
 
 
-@ascend("sub", numbers=True)
+@ascend("sub", scalars=True)
 def _sub(a, b):
     if _is_number(a):
         return op(G.SubExt)(tensor_of(a, b), b, 1)
     return op(G.SubScalar)(a, b, 1) if _is_number(b) and b.__class__ is not complex else op(G.SubExt)(a, tensor_of(b, a), 1)
 
 
-@ascend("rsub", numbers=True)
+@ascend("rsub", scalars=True)
 def _rsub(a, b):
     return _sub(b, a)
 
 
-@ascend("mul", numbers=True)
+@ascend("mul", scalars=True)
 def _mul(a, b):
     if _is_number(a):
         a, b = b, a
@@ -308,20 +309,20 @@ def _mul(a, b):
     return op(G.Muls)(a, b) if _is_number(b) and b.__class__ is not complex else op(G.Mul)(a, tensor_of(b, a))
 
 
-@ascend("div", numbers=True, only=WIDE + COMPLEXES)
+@ascend("div", scalars=True, only=ALL_FLOATS + COMPLEXES)
 def _div(a, b):
     if b.__class__ is complex:
         b = tensor_of(b, a)
     return op(G.Div)(tensor_of(a, b), b) if _is_number(a) else mint.div(a, b)
 
 
-@ascend("add_scaled", numbers=True)
+@ascend("add_scaled", scalars=True)
 def _add_scaled(a, b, *, alpha):
     a, b = tensor_of(a, b), tensor_of(b, a)
     return op(G.AddExt)(a, b, alpha)
 
 
-@ascend("sub_scaled", numbers=True)
+@ascend("sub_scaled", scalars=True)
 def _sub_scaled(a, b, *, alpha):
     a, b = tensor_of(a, b), tensor_of(b, a)
     return op(G.SubExt)(a, b, alpha)
@@ -339,17 +340,17 @@ def _three(prim):
     return f
 
 
-ascend("addcmul", _three(G.AddcmulExt), numbers=True, only=CUBE)
-ascend("addcdiv", _three(G.AddcdivExt), numbers=True, only=CUBE)
+ascend("addcmul", _three(G.AddcmulExt), scalars=True, only=CUBE)
+ascend("addcdiv", _three(G.AddcdivExt), scalars=True, only=CUBE)
 
 for _name, _prim in {"exp": G.Exp, "sqrt": G.Sqrt, "rsqrt": G.Rsqrt, "tanh": G.Tanh, "sigmoid": G.Sigmoid, "sin": G.Sin, "cos": G.Cos, "erf": G.Erf,
                      "log": G.Log}.items():
-    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=CUBE if _name == "tanh" else WIDE)
+    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=CUBE if _name == "tanh" else ALL_FLOATS)
 for _name, _prim in {"neg": G.Neg, "abs": G.Abs}.items():
-    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=WIDE + " int64 int32" + (COMPLEXES if _name == "neg" else ""))
+    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=ALL_FLOATS + " int64 int32" + (COMPLEXES if _name == "neg" else ""))
 
 
-@ascend("reciprocal", only=WIDE + COMPLEXES)
+@ascend("reciprocal", only=ALL_FLOATS + COMPLEXES)
 def _reciprocal(a):
     return op(G.Div)(tensor_of(1, a), a) if dtype_of(a) in COMPLEX else op(G.Reciprocal)(a)
 
@@ -370,28 +371,28 @@ def _where(mask, a, b):
 
 
 # ------------------------------------------------------------------ reductions
-@ascend("sum_all", only=WIDE + COMPLEXES + " int64 int32 bool")
+@ascend("sum_all", only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
 def _sum_all(a):
     return op(G.SumExt)(a)
 
 
-@ascend("sum_dims", only=WIDE + COMPLEXES + " int64 int32 bool")
+@ascend("sum_dims", only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
 def _sum_dims(a, *, axes, keepdim):
     return op(G.SumExt)(a, None if axes is None else tuple(axes), keepdim)
 
 
-@ascend("mean_all", only=WIDE)
+@ascend("mean_all", only=ALL_FLOATS)
 def _mean_all(a):
     return op(G.MeanExt)(a)
 
 
-@ascend("mean_upcast", only=WIDE)
-@ascend("mean_dims", only=WIDE)
+@ascend("mean_upcast", only=ALL_FLOATS)
+@ascend("mean_dims", only=ALL_FLOATS)
 def _mean_dims(a, *, axes, keepdim):
     return op(G.MeanExt)(a, None if axes is None else tuple(axes), keepdim)
 
 
-@ascend("sum_to_size", only=WIDE + COMPLEXES + " int64 int32")
+@ascend("sum_to_size", only=ALL_FLOATS + COMPLEXES + " int64 int32")
 def _sum_to_size(a, *, size):
     have = shape_of(a)
     lead = len(have) - len(size)
@@ -401,14 +402,14 @@ def _sum_to_size(a, *, size):
     return op(P.Reshape)(op(G.SumExt)(a, axes, True), tuple(size))
 
 
-@ascend("column_sum", only=WIDE)
+@ascend("column_sum", only=ALL_FLOATS)
 def _column_sum(a):
     if len(shape_of(a)) < 2:
         return copy(a)
     return op(G.SumExt)(a, tuple(range(len(shape_of(a)) - 1)), False)
 
 
-@ascend("channel_sum", only=WIDE)
+@ascend("channel_sum", only=ALL_FLOATS)
 def _channel_sum(g):
     return op(G.SumExt)(g, tuple([d for d in range(len(shape_of(g))) if d != 1]), False)
 

@@ -15,13 +15,13 @@ ascend("leaky_relu", lambda x, *, slope: op(G.LeakyReLUExt)(x, slope), only=CUBE
 ascend("leaky_relu_backward", lambda g, x, *, slope: op(G.LeakyReLUGradExt)(g, x, slope, False), only=CUBE)
 
 
-def _along(name, fn, wide=None):
+def _along(name, fn, in_double=None):
     """Registers an op along a dimension. wide: the function for float64, which the chip's kernel
     does not support."""
     @ascend(name, only=CUBE + " float64")
     def f(*handles, dim):
-        if wide is not None and dtype_of(handles[0]) is ms.float64:
-            return wide(*handles, dim)
+        if in_double is not None and dtype_of(handles[0]) is ms.float64:
+            return in_double(*handles, dim)
         if not shape_of(handles[0]):
             return op(P.Reshape)(fn(*[op(P.Reshape)(h, (1,)) for h in handles], 0), ())
         return fn(*handles, dim)

@@ -3,12 +3,12 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import dtype_of, G, kept, mint, ms, number, on_device, op, P, shape_of, UnsupportedByKernel
+from mindtorch.backend.mindspore.kernels._call import dtype_of, G, cached_constants, mint, ms, number, on_device, op, P, shape_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels.ascend import ascend, CUBE, swapped
-from mindtorch.backend.mindspore.kernels.random import kept as random_mask
+from mindtorch.backend.mindspore.kernels.random import keep_mask
 
 
-@kept(64)
+@cached_constants(64)
 def _triangle(n, m, dtype):
     """Returns a matrix with -inf above the diagonal, 0 elsewhere."""
     return op(P.Cast)(on_device(np.triu(np.full((n, m), -math.inf, np.float32), 1)), dtype)
@@ -31,7 +31,7 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     p = op(P.Softmax, -1)(s)
     if some is not None:
         p = mint.where(some, p, number(0.0, dtype_of(p)))  # Rows without any key are nan so far.
-    mask = None if keep == 1 else random_mask(shape_of(p), keep, generator, dtype_of(p))
+    mask = None if keep == 1 else keep_mask(shape_of(p), keep, generator, dtype_of(p))
     return op(G.MatMulExt)(_dropped(p, mask, keep), v), p, mask
 
 

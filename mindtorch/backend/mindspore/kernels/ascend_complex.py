@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy
 
 _PARTS = {ms.complex64: ms.float32, ms.complex128: ms.float64}
-_WHOLE = {v: k for k, v in _PARTS.items()}
+_COMPLEX = {v: k for k, v in _PARTS.items()}
 _signs: dict[Any, Any] = {}
 
 
@@ -28,7 +28,7 @@ def pairs(x):
 
 def of_pairs(p, shape):
     """Returns complex numbers on the memory of their parts, which are in C order."""
-    return reshape(op(G.ViewDtype)(reshape(p, (-1,)), _WHOLE[dtype_of(p)]), shape)
+    return reshape(op(G.ViewDtype)(reshape(p, (-1,)), _COMPLEX[dtype_of(p)]), shape)
 
 
 @ascend("complex", only="float32 float64")

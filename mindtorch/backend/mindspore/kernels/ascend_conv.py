@@ -26,7 +26,7 @@ def _grown(size, more):
     return tuple(size) if more is None else tuple([n + a + b for n, (a, b) in zip(size, more)])
 
 
-def _widened(x, more):
+def _padded_one_side(x, more):
     """Pads an image by the excess of one side, in a separate launch: the kernel pads both sides
     equally."""
     return x if more is None or x is None else op(G.ConstantPadND)(x, tuple([n for pair in reversed(more) for n in pair]), 0)
@@ -58,7 +58,7 @@ def _convolution(x, w, b, *, stride, padding, dilation, groups, out):
     pads, more = _pads(padding, len(kernel_size))
     if out is not None and tuple(out) != _out_size(_grown(size, more), kernel_size, stride, pads, dilation):
         raise UnsupportedByKernel
-    return op(G.Convolution)(_widened(x, more), w, b, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups)
+    return op(G.Convolution)(_padded_one_side(x, more), w, b, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups)
 
 
 @ascend("convolution_transposed", only=CUBE)
@@ -72,9 +72,9 @@ def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups)
         # minimum size.
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(gs[2:], ws[2:], stride, pads, dilation)]
         return op(G.Convolution)(g, w, b, tuple(stride), pads, tuple(dilation), True, tuple([n - m for n, m in zip(size, least)]), groups)
-    whole = _grown(size, more)
-    _fits(gs[2:], whole, ws[2:], stride, pads, dilation)
-    x = empty((gs[0], ws[1] * groups, *whole), dtype_of(g))
+    padded_size = _grown(size, more)
+    _fits(gs[2:], padded_size, ws[2:], stride, pads, dilation)
+    x = empty((gs[0], ws[1] * groups, *padded_size), dtype_of(g))
     r = op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups, (1, 0, 0))[0]
     return _core(r, size, more)
 
@@ -82,7 +82,7 @@ def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups)
 @ascend("convolution_weight", only=CUBE)
 def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
     pads, more = _pads(padding, len(kernel))
-    x = _widened(x, more)
+    x = _padded_one_side(x, more)
     _fits(shape_of(g)[2:], shape_of(x)[2:], kernel, stride, pads, dilation)
     w = empty((shape_of(g)[1], shape_of(x)[1] // groups, *kernel), dtype_of(g))
     return op(G.ConvolutionGrad)(g, x, w, None, tuple(stride), pads, tuple(dilation), False, (0,) * len(pads), groups, (0, 1, 0))[1]
@@ -91,15 +91,15 @@ def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
 @ascend("convolution_backward", only=CUBE)
 def _convolution_backward(g, x, w, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs):
     pads, more = _pads(padding, len(kernel) - 2)
-    extra, whole = (0,) * len(pads), _grown(sizes[2:], more)
+    extra, padded_size = (0,) * len(pads), _grown(sizes[2:], more)
     if transposed:
         if more is not None:
             raise UnsupportedByKernel
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(sizes[2:], kernel[2:], stride, pads, dilation)]
         extra = tuple([n - m for n, m in zip(shape_of(g)[2:], least)])
     else:
-        _fits(shape_of(g)[2:], whole, kernel[2:], stride, pads, dilation)
-    x, w = empty((*sizes[:2], *whole), dtype_of(g)) if x is None else _widened(x, more), empty(kernel, dtype_of(g)) if w is None else w
+        _fits(shape_of(g)[2:], padded_size, kernel[2:], stride, pads, dilation)
+    x, w = empty((*sizes[:2], *padded_size), dtype_of(g)) if x is None else _padded_one_side(x, more), empty(kernel, dtype_of(g)) if w is None else w
     bias = empty((shape_of(g)[1],), dtype_of(g)) if needs[2] else None
     gx, gw, gb = op(G.ConvolutionGrad)(g, x, w, bias, tuple(stride), pads, tuple(dilation), transposed, extra, groups, ones_where(needs))
     return needed_only((_core(gx, sizes[2:], more) if needs[0] else None, gw, gb), needs)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, kept, op, reshape, shape_of, UnsupportedByKernel
+from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, cached_constants, op, reshape, shape_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, empty, zeros
 from mindtorch.backend.mindspore.kernels.ascend_scatter import _common
@@ -15,7 +15,7 @@ _MOST = 1 << 24  # maximum number of element differences in memory at a time
 
 
 # ------------------------------------------------------------------ rows of one matrix
-@kept(64)
+@cached_constants(64)
 def _pairs(n):
     """Returns the row indices of each pair i < j, cached on the device."""
     i, j = np.triu_indices(n, 1)
@@ -90,19 +90,19 @@ def _cdist_backward(g, a, b, dist, *, p, second):
         raise UnsupportedByKernel
     x, y, s = shape_of(a), shape_of(b), shape_of(g)
     e = o.sub(reshape(a, (*x[:-1], 1, x[-1])), reshape(b, (*y[:-2], 1, *y[-2:])))
-    wide = (*s, 1)
+    expanded_shape = (*s, 1)
     none = o.eq(dist, 0.0)
     far = o.where(none, 1.0, dist)
     if p == 0:
         r = o.mul(e, 0.0)
     elif p == 1:
-        r = o.mul(o.sign(e), reshape(g, wide))
+        r = o.mul(o.sign(e), reshape(g, expanded_shape))
     elif p == 2:
-        r = o.mul(e, reshape(o.div(o.where(none, 0.0, g), far), wide))
+        r = o.mul(e, reshape(o.div(o.where(none, 0.0, g), far), expanded_shape))
     elif p == math.inf:
-        r = o.mul(o.where(o.eq(o.abs_(e), reshape(dist, wide)), o.sign(e), 0.0), reshape(g, wide))
+        r = o.mul(o.where(o.eq(o.abs_(e), reshape(dist, expanded_shape)), o.sign(e), 0.0), reshape(g, expanded_shape))
     else:
-        ratio = o.pow_(o.div(o.abs_(e), reshape(far, wide)), float(p - 1))
-        r = o.mul(o.mul(o.sign(e), ratio), reshape(o.where(none, 0.0, g), wide))
+        ratio = o.pow_(o.div(o.abs_(e), reshape(far, expanded_shape)), float(p - 1))
+        r = o.mul(o.mul(o.sign(e), ratio), reshape(o.where(none, 0.0, g), expanded_shape))
     r = sums(r, (len(s) - (2 if second else 1),))
     return o.neg(r) if second else r

@@ -13,7 +13,7 @@ from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, ms
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, strided, zeros
 
 call = op  # `op` under another name, because some kernels below have a parameter named `op`
-_WHOLE = (ms.int64, ms.int32, ms.int16, ms.int8, ms.uint8, ms.bool_)
+_INTEGRAL = (ms.int64, ms.int32, ms.int16, ms.int8, ms.uint8, ms.bool_)
 
 
 def _from_end(i, n):
@@ -128,8 +128,8 @@ def _put_indices(i, *, n):
 
 
 @ascend("take_along_indices")
-def _take_along_indices(i, *, n, size):
-    return copy(_spread(_from_end(i, n), size))
+def _take_along_places(i, *, n, size):
+    return copy(_broadcast_to(_from_end(i, n), size))
 
 
 @ascend("take")
@@ -169,7 +169,7 @@ def _index(a, *indices, dims):
     return copy(_turned(r, _picked(indices), lead, False)) if lead else r
 
 
-def _spread(h, shape):
+def _broadcast_to(h, shape):
     """Returns a view broadcast to `shape` (stride 0)."""
     sizes, strides = shape_of(h), stride_of(h)
     more = len(shape) - len(sizes)
@@ -180,7 +180,7 @@ def _put_into(r, values, indices, dims, accumulate):
     front, lead = _in_front(r, dims)
     if lead:
         picked, rest = np.broadcast_shapes(*[shape_of(i) for i in indices]), shape_of(front)[len(dims):]
-        values = _turned(_spread(values, (*rest[:lead], *picked, *rest[lead:])), len(picked), lead, True)
+        values = _turned(_broadcast_to(values, (*rest[:lead], *picked, *rest[lead:])), len(picked), lead, True)
     op(G.InplaceIndexPut)(front, indices, values, accumulate)
     return r
 

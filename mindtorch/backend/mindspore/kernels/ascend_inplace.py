@@ -3,10 +3,10 @@
 from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, op
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, _is_number, ascend
 
-_WHOLE = CUBE + " int64 int32"
+_SUPPORTED = CUBE + " int64 int32"
 
 
-@ascend("add_", only=_WHOLE)
+@ascend("add_", only=_SUPPORTED)
 def _add(x, y, *, alpha=1):
     if _is_number(y):
         op(G.InplaceAddsExt)(x, y, alpha)
@@ -14,7 +14,7 @@ def _add(x, y, *, alpha=1):
         op(G.InplaceAddExt)(x, y, alpha)
 
 
-@ascend("sub_", only=_WHOLE)
+@ascend("sub_", only=_SUPPORTED)
 def _sub(x, y, *, alpha=1):
     if _is_number(y):
         op(G.InplaceSubScalar)(x, y, alpha)
@@ -22,7 +22,7 @@ def _sub(x, y, *, alpha=1):
         op(G.InplaceSubExt)(x, y, alpha)
 
 
-@ascend("mul_", only=_WHOLE)
+@ascend("mul_", only=_SUPPORTED)
 def _mul(x, y):
     if _is_number(y):
         op(G.InplaceMuls)(x, y)
@@ -40,7 +40,7 @@ def _div(x, y, *, rounding_mode=None):
         op(G.InplaceDiv)(x, y)
 
 
-@ascend("clamp_", only=_WHOLE)
+@ascend("clamp_", only=_SUPPORTED)
 def _clamp(x, low=None, high=None, *, min=None, max=None):
     low, high = min if low is None else low, max if high is None else high
     if not (low is None or _is_number(low)) or not (high is None or _is_number(high)) or low is None and high is None:

@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import cast, dtype_of, G, kept, mint, ms, number, op, P, reshape, shape_of, UnsupportedByKernel
+from mindtorch.backend.mindspore.kernels._call import cast, dtype_of, G, cached_constants, mint, ms, number, op, P, reshape, shape_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels._index_utils import counting, table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, empty, ones
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
@@ -170,9 +170,9 @@ def _nll_backward(g, target, w, *, reduction, ignore_index, size):
     if len(size) == 2:
         return op(G.NLLLossGrad, reduction, ignore_index)(empty(size, dtype_of(g)), g, target, by, total)
     fields = _fields(size)
-    places = fields[0], *fields[2:]
-    g = g if reduction != "none" else reshape(g, places)
-    return reshape(op(G.NLLLoss2dGrad)(g, empty(fields, dtype_of(g)), reshape(target, places), by, reduction, ignore_index, total), size)
+    positions = fields[0], *fields[2:]
+    g = g if reduction != "none" else reshape(g, positions)
+    return reshape(op(G.NLLLoss2dGrad)(g, empty(fields, dtype_of(g)), reshape(target, positions), by, reduction, ignore_index, total), size)
 
 
 @ascend("nll_of_samples", only=CLASSES)
@@ -248,7 +248,7 @@ def _ctc(lp, targets, *, input_lengths, target_lengths, blank, zero_infinity):
     return nll, alpha, labels, by
 
 
-@kept(256)
+@cached_constants(256)
 def _lengths(*several):
     return [table(np.array(v, np.int64)) for v in several]
 

@@ -22,7 +22,7 @@ def _norm_gradient(g, x, w, running_mean, running_var, mean, rstd, training, eps
     if STATE.on is None:
         return compute()
     call = STATE.on.raw("BatchNormGradExt", (*[None if h is None else ... for h in given], training, float(eps), tuple([int(n) for n in needs])), 3)
-    return STATE.on.one(call, compute, tuple([h for h in given if h is not None]))
+    return STATE.on.opaque_call(call, compute, tuple([h for h in given if h is not None]))
 
 
 @ascend("native_batch_norm_train", only=CUBE)

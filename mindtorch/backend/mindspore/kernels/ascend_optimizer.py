@@ -11,14 +11,14 @@ from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.mindspore.kernels._call import G, Number, P, dtype_of, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import ascend, mint
 
-_TAKEN = (ms.float32, ms.float16, ms.bfloat16)
+_SUPPORTED = (ms.float32, ms.float16, ms.bfloat16)
 
 
 @ascend("optimizer_layout")
 def _layout(handles):
     """Returns True if these kernels support the dtypes of all parameters, else None."""
     for h in handles:
-        if dtype_of(h) not in _TAKEN:
+        if dtype_of(h) not in _SUPPORTED:
             return None
     return True
 
@@ -128,9 +128,9 @@ _SPACE = _Space()
 
 
 def _by_words(update, layout, columns, consts):
-    for (options, numbers), *row, g in zip(consts, *columns):
+    for (options, scalars), *row, g in zip(consts, *columns):
         if 0 not in shape_of(g):
-            update(_SPACE, options, numbers, g, *row)
+            update(_SPACE, options, scalars, g, *row)
 
 
 def _adam(layout, columns, consts):
@@ -139,18 +139,18 @@ def _adam(layout, columns, consts):
     far = number(1e9, ms.float32)
     # Created once for all parameters that share hyperparameters: in a graph they are arguments.
     made: dict[int, Any] = {}
-    for (options, numbers), *row, g in zip(consts, *columns):
+    for (options, scalars), *row, g in zip(consts, *columns):
         maximize, decay, decoupled, amsgrad = options
-        size, root, eps, wd, w1, b2, _ = numbers
+        size, root, eps, wd, w1, b2, _ = scalars
         p, m, v = row[:3]
-        if id(numbers) not in made:
+        if id(scalars) not in made:
             rate = size * root
-            made[id(numbers)] = rate, 1 - w1, (1 - wd) / rate if rate and decay and decoupled else 0.0, eps * root
-        rate, b1, fading, least = made[id(numbers)]
+            made[id(scalars)] = rate, 1 - w1, (1 - wd) / rate if rate and decay and decoupled else 0.0, eps * root
+        rate, b1, fading, least = made[id(scalars)]
         if 0 in shape_of(g):
             continue
         if not rate or any([dtype_of(h) is not ms.float32 for h in (*row, g)]):
-            optimizer_formulas.adam(_SPACE, options, numbers, g, *row)
+            optimizer_formulas.adam(_SPACE, options, scalars, g, *row)
             continue
         if decay and not decoupled:
             g, maximize = _SPACE.gradient(g, p, wd, maximize, True), False

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import dtype_of, G, kept, ms, op, P, reshape, shape_of, UnsupportedByKernel
+from mindtorch.backend.mindspore.kernels._call import dtype_of, G, cached_constants, ms, op, P, reshape, shape_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, empty, zeros
 
@@ -104,7 +104,7 @@ def _dividing(n, out):
     return np.where(at < ends[:, None], at, -1)
 
 
-@kept(256)
+@cached_constants(256)
 def _windows(size, axes):
     """Returns (linear indices of the elements of all windows, offset of each window in them,
     elements per window). Elements outside the input are replaced by the first element of their
@@ -144,7 +144,7 @@ def sliding_max(x, *, kernel, stride, padding, dilation, out, return_indices):
     return found
 
 
-def placed_back(g, index, size):
+def scatter_windows(g, index, size):
     """Adds the elements of g at their indices in planes of shape `size`."""
     dims = len(size)
     s = shape_of(g)
@@ -162,8 +162,8 @@ def _adaptive_max(x, *, target, return_indices):
 
 
 @ascend("scatter_flat", only=CUBE + " int64")
-def _scatter_flat(g, index, *, size):
-    return placed_back(g, index, size)
+def _scatter_places(g, index, *, size):
+    return scatter_windows(g, index, size)
 
 
 @ascend("gather_flat")
@@ -216,7 +216,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, return_indices):
 @ascend("max_pool_backward")
 def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
     if hasattr(arg, "linear_indices"):
-        return placed_back(g, arg, size)
+        return scatter_windows(g, arg, size)
     x, settings = _pooled(arg)
     brain = dtype_of(g) is ms.bfloat16
     r = op(G.MaxPoolGradWithMask, *settings)(_images(x), _images(op(P.Cast)(g, ms.float32) if brain else g), arg)

@@ -9,7 +9,7 @@ from mindtorch.backend.mindspore.kernels._call import broadcast, cast, dtype_of,
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, zeros
 from mindtorch.backend.mindspore.kernels.reduction import count, reduced, sums
 
-NUMBERS = CUBE + " int64 int32"
+NUMERIC = CUBE + " int64 int32"
 
 
 # ------------------------------------------------------------------ min and max
@@ -21,7 +21,7 @@ def _extreme(name, dim_prim, arg_prim):
         return op(dim_prim)(a, axis, keepdim)
 
     @ascend("arg" + name)
-    def place(a, *, axis, keepdim):
+    def index_of(a, *, axis, keepdim):
         shape = shape_of(a)
         if not shape:
             return zeros((), ms.int64)
@@ -72,14 +72,14 @@ def _prod_backward(g, a, out, *, axis, keepdim):
     if not shape:
         return copy(g)
     axes = None if axis is None else (axis,)
-    wide = reshape(g, reduced(shape, axes, True))
-    whole = reshape(out, reduced(shape, axes, True))
+    grad = reshape(g, reduced(shape, axes, True))
+    product_of_all = reshape(out, reduced(shape, axes, True))
     zero = o.eq(a, 0)
     zeroes = sums(zero, axes, True)
     rest = o.where(zero, 1.0, a)
-    product = reshape(op(G.ProdExt)(rest, axis, axis is not None, None), shape_of(whole))
+    product = reshape(op(G.ProdExt)(rest, axis, axis is not None, None), shape_of(product_of_all))
     beside = o.where(o.and_(zero, o.eq(zeroes, 1)), product, 0.0)
-    return o.mul(o.where(o.eq(zeroes, 0), o.div(whole, rest), beside), wide)
+    return o.mul(o.where(o.eq(zeroes, 0), o.div(product_of_all, rest), beside), grad)
 
 
 # ------------------------------------------------------------------ counts

@@ -4,7 +4,7 @@ unless noted."""
 import numpy as np
 
 from mindtorch.backend.cpu import padding, resize as host
-from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, dtype_of, kept, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, dtype_of, cached_constants, op, shape_of
 from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
@@ -39,7 +39,7 @@ def _by_kernel(kind, backward, size, out, scales, align):
     return lambda *a: op(prim)(*a, *to, align)
 
 
-@kept(512)
+@cached_constants(512)
 def _rows(kind, size, out, scales):
     """Returns (axis, source index of each output element) for each axis that changes."""
     return [(axis, table(index[0])) for axis, index, _, _ in host._plan(kind, size, out, scales, False, np.float32)]
@@ -121,7 +121,7 @@ def _mirror(plan, rank):
     return dims, tuple([n for axis in range(rank - 1, rank - 1 - dims, -1) for n in counts.get(axis, (0, 0))])
 
 
-@kept(512)
+@cached_constants(512)
 def _source(mode, n, lo, hi):
     """Returns the source index, of n, of each element of the padded axis. The table is cached on
     the device."""

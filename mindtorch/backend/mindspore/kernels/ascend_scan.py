@@ -7,17 +7,17 @@ import numpy as np
 
 from mindtorch.backend.cpu.scan import _slopes
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import cast, dtype_of, G, kept, mint, ms, op, P, shape_of, stype_of, UnsupportedByKernel
+from mindtorch.backend.mindspore.kernels._call import cast, dtype_of, G, cached_constants, mint, ms, op, P, shape_of, stype_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, zeros
-from mindtorch.backend.mindspore.kernels.ascend_indexing import _as, _line, _WHOLE
+from mindtorch.backend.mindspore.kernels.ascend_indexing import _as, _line, _INTEGRAL
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 
 # ------------------------------------------------------------------ scans
 @ascend("cumsum")
 def _cumsum(a, *, axis):
-    return op(G.CumsumExt)(a, axis, ms.int64 if dtype_of(a) in _WHOLE else None) if shape_of(a) else copy(a)
+    return op(G.CumsumExt)(a, axis, ms.int64 if dtype_of(a) in _INTEGRAL else None) if shape_of(a) else copy(a)
 
 
 @ascend("cumsum_backward")
@@ -136,7 +136,7 @@ def _finite_difference(a, b):
 
 
 # ------------------------------------------------------------------ gradient
-@kept(256)
+@cached_constants(256)
 def _stencil(n, step, edge_order, np_dtype, rank, axis):
     """Returns (indices, weights along the axis, True if no weight is 0) for each of the three
     neighbours. The tables are cached on the device."""
@@ -149,9 +149,9 @@ def _stencil(n, step, edge_order, np_dtype, rank, axis):
 @ascend("gradient", only="float32")
 def _gradient(a, *, axis, step, edge_order, np_dtype):
     r = None
-    for at, weight, whole in _stencil(shape_of(a)[axis], step, edge_order, stype_of(a), len(shape_of(a)), axis):
+    for at, weight, complete in _stencil(shape_of(a)[axis], step, edge_order, stype_of(a), len(shape_of(a)), axis):
         x = op(G.Mul)(op(G.IndexSelect)(a, axis, at), weight)
-        if not whole:  # an element of weight 0 must not contribute, even if it is inf or NaN
+        if not complete:  # an element of weight 0 must not contribute, even if it is inf or NaN
             x = o.where(o.ne(weight, 0), x, 0.0)
         r = x if r is None else op(G.AddExt)(r, x, 1)
     return r

@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, kept, mint, ms, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, cached_constants, mint, ms, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._index_utils import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, strided, zeros
-from mindtorch.backend.mindspore.kernels.ascend_reduction import NUMBERS
+from mindtorch.backend.mindspore.kernels.ascend_reduction import NUMERIC
 
 
 # ------------------------------------------------------------------ scatters with a reduction
@@ -17,7 +17,7 @@ def _corner(src, i):
     return src if shape_of(src) == shape else strided(src, shape, src.stride())
 
 
-@kept(256)
+@cached_constants(256)
 def _lines(shape, size, dim):
     """For an index tensor of `shape`, returns the linear index of the first element of each
     element's line along `dim`, in a tensor of shape `size`."""
@@ -36,24 +36,24 @@ def _last_of_each(a, src, i, dim, low):
     size = shape_of(a)
     n = math.prod(size)
     step = math.prod(size[dim + 1:])
-    place = reshape(op(G.AddExt)(_lines(shape_of(i), size, dim), o.mul(i, step), 1), (-1,))
+    position = reshape(op(G.AddExt)(_lines(shape_of(i), size, dim), o.mul(i, step), 1), (-1,))
     values = reshape(src, (-1,))
-    whole = dtype_of(a) in (ms.int64, ms.int32)
-    if low and not whole:
+    integral = dtype_of(a) in (ms.int64, ms.int32)
+    if low and not integral:
         values = o.neg(values)  # NaN sorts last
-    values, by = op(G.SortExt)(values, 0, low and whole, True)
-    place, then = op(G.SortExt)(op(G.IndexSelect)(place, 0, by), 0, False, True)
+    values, by = op(G.SortExt)(values, 0, low and integral, True)
+    position, then = op(G.SortExt)(op(G.IndexSelect)(position, 0, by), 0, False, True)
     values = op(G.IndexSelect)(values, 0, then)
-    if low and not whole:
+    if low and not integral:
         values = o.neg(values)
-    m = shape_of(place)[0]
+    m = shape_of(position)[0]
     if m > 1:
-        ends = o.ne(strided(place, (m - 1,), (1,), 1), strided(place, (m - 1,), (1,)))
-        last = strided(place, (1,), (1,), m - 1)
-        place = op(G.Concat, 0)((o.where(ends, strided(place, (m - 1,), (1,)), n), last))
+        ends = o.ne(strided(position, (m - 1,), (1,), 1), strided(position, (m - 1,), (1,)))
+        last = strided(position, (1,), (1,), m - 1)
+        position = op(G.Concat, 0)((o.where(ends, strided(position, (m - 1,), (1,)), n), last))
     # One additional element receives the values that do not count.
-    room = op(G.Concat, 0)((reshape(a, (-1,)), zeros((1,), dtype_of(a))))
-    r = op(G.Scatter)(room, 0, place, values, "none")
+    padded = op(G.Concat, 0)((reshape(a, (-1,)), zeros((1,), dtype_of(a))))
+    r = op(G.Scatter)(padded, 0, position, values, "none")
     return reshape(copy(strided(r, (n,), (1,))), size)
 
 
@@ -81,7 +81,7 @@ def _line(h):
     return h if shape_of(h) else reshape(h, (1,))
 
 
-@ascend("scatter_reduce", only=NUMBERS)
+@ascend("scatter_reduce", only=NUMERIC)
 def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
     """Launches: one for sums, three or four for products and means, fourteen for amax and amin,
     because aclnn has no such scatter."""
@@ -103,7 +103,7 @@ def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
     return reshape(r, shape)
 
 
-@ascend("scatter_multiply", only=NUMBERS)
+@ascend("scatter_multiply", only=NUMERIC)
 def _scatter_multiply(a, src, i, *, dim):
     shape = shape_of(a)
     a, i = _line(a), _line(i)
@@ -118,11 +118,11 @@ def _common(*shapes):
     return tuple([next((m for m in sizes if m != 1), 1) for sizes in zip(*padded)])
 
 
-def _placed(r, mask, src):
+def _write_masked(r, mask, src):
     """Writes the elements of src, in order, to the masked elements of r, in place. Returns r."""
     shape = shape_of(r)
     if not shape:
-        _placed(reshape(r, (1,)), reshape(mask, (1,)), src)
+        _write_masked(reshape(r, (1,)), reshape(mask, (1,)), src)
         return r
     op(G.InplaceMaskedScatter)(r, mask if shape_of(mask) == shape else copy(broadcast(mask, shape)), src)
     return r
@@ -132,19 +132,19 @@ def _placed(r, mask, src):
 def _masked_scatter(a, src, mask):
     """Does not check that src has enough elements, just as indices are not checked."""
     shape = _common(shape_of(a), shape_of(mask))
-    return _placed(copy(broadcast(a, shape)), mask, src)
+    return _write_masked(copy(broadcast(a, shape)), mask, src)
 
 
 @ascend("masked_select_backward")
 def _masked_select_backward(g, mask, *, size):
-    return _placed(zeros(_common(size, shape_of(mask)), dtype_of(g)), mask, g)
+    return _write_masked(zeros(_common(size, shape_of(mask)), dtype_of(g)), mask, g)
 
 
 @ascend("masked_source")
 def _masked_source(g, mask, *, size):
-    taken = mint.masked_select(g, mask)
+    selected = mint.masked_select(g, mask)
     r = zeros(size, dtype_of(g))
-    n = shape_of(taken)[0]
+    n = shape_of(selected)[0]
     if n:
-        op(G.InplaceCopy)(strided(r, (n,), (1,)), taken)
+        op(G.InplaceCopy)(strided(r, (n,), (1,)), selected)
     return r

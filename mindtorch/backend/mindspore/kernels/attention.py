@@ -12,12 +12,12 @@ from mindtorch.backend.mindspore.kernels import _call
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import STYPES, broadcast
 from mindtorch.backend.mindspore.kernels.matmul import batched
-from mindtorch.backend.mindspore.kernels.random import kept
+from mindtorch.backend.mindspore.kernels.random import keep_mask
 from mindtorch.backend.mindspore.kernels.reduction import sums
 from mindtorch.backend.mindspore.kernels.softmax import softmax_backward
 
 
-@_call.kept(64)
+@_call.cached_constants(64)
 def _triangle(n, m, dtype):
     """Returns an (n, m) matrix with 0 on and below the diagonal and -inf above. Cached."""
     a = np.full((n, m), -np.inf, STYPES[dtype])
@@ -31,10 +31,10 @@ def _added(bias, d):
     return cast(bias, d)
 
 
-def _softmax(s, whole):
-    """Computes the softmax over the last dimension. If `whole`, every row has a key that is not
+def _softmax(s, complete):
+    """Computes the softmax over the last dimension. If `complete`, every row has a key that is not
     masked. A row without such a key becomes zeros."""
-    if whole:
+    if complete:
         return op(P.Softmax, -1)(s)
     d = dtype_of(s)
     info = np.finfo(STYPES[d])
@@ -54,7 +54,7 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
     if keep != 1:
         low = dtype_of(q)
         sizes = weights_of(shape_of(q), shape_of(k), *(() if bias is None else (shape_of(bias),)))
-        mask = kept(sizes, keep, generator, ms.float32 if low in HALF else low)
+        mask = keep_mask(sizes, keep, generator, ms.float32 if low in HALF else low)
     return (*weighed(q, k, v, bias, mask, causal=causal, scale=scale, keep=keep), mask)
 
 

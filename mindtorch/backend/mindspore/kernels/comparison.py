@@ -11,7 +11,7 @@ from mindtorch.backend.mindspore.kernels._index_utils import write
 
 for _name, _fn in (("eq", o.eq), ("ne", o.ne), ("lt", o.lt), ("le", o.le), ("gt", o.gt), ("ge", o.ge), ("logical_and", o.and_), ("logical_or", o.or_),
                    ("logical_xor", o.xor)):
-    kernel(_name, (lambda f: lambda a, b: f(a, b))(_fn), numbers=True)
+    kernel(_name, (lambda f: lambda a, b: f(a, b))(_fn), scalars=True)
 kernel("logical_not", lambda a: o.not_(a))
 
 
@@ -42,7 +42,7 @@ def _allclose(a, b, *, rtol, atol, equal_nan):
 
 # ------------------------------------------------------------------ bitwise ops
 def _bits(name, prim, on_ascend, on_bools):
-    @kernel(name, numbers=True, only="bool int8 int16 int32 int64 uint8")
+    @kernel(name, scalars=True, only="bool int8 int16 int32 int64 uint8")
     def f(a, b):
         a, b = o.two(a, b)
         if dtype_of(a) is ms.bool_:
@@ -70,14 +70,14 @@ def _fits(a, b):
     return o.and_(o.ge(b, 0), o.lt(b, _BITS[dtype_of(a)]))
 
 
-@kernel("bitwise_left_shift", numbers=True, only="int8 int16 int32 int64 uint8", target="CPU")
+@kernel("bitwise_left_shift", scalars=True, only="int8 int16 int32 int64 uint8", target="CPU")
 def _shift_left(a, b):
     a, b = o.two(a, b)
     fits = _fits(a, b)
     return o.where(fits, op(P.LeftShift)(a, o.where(fits, b, 0)), 0)
 
 
-@kernel("bitwise_right_shift", numbers=True, only="int8 int16 int32 int64 uint8", target="CPU")
+@kernel("bitwise_right_shift", scalars=True, only="int8 int16 int32 int64 uint8", target="CPU")
 def _shift_right(a, b):
     a, b = o.two(a, b)
     # An out-of-range or negative shift leaves copies of the sign bit, and 0 for an unsigned dtype.
@@ -86,12 +86,12 @@ def _shift_right(a, b):
     return o.where(fits, r, 0) if dtype_of(a) is ms.uint8 else r
 
 
-@kernel("gcd", numbers=True, only="int32 int64", target="CPU")
+@kernel("gcd", scalars=True, only="int32 int64", target="CPU")
 def _gcd(a, b):
     return op(P.Gcd)(*o.two(a, b))
 
 
-@kernel("lcm", numbers=True, only="int32 int64", target="CPU")
+@kernel("lcm", scalars=True, only="int32 int64", target="CPU")
 def _lcm(a, b):
     # An overflowing result is made positive again, as in PyTorch.
     return op(P.Abs)(op(P.Lcm)(*o.two(a, b)))
@@ -186,9 +186,9 @@ def _masked_source(g, mask, *, size):
     """Returns the elements that the mask selects, followed by zeros."""
     if STATE.on is not None:
         return _source_in_place(copied(broadcast(mask, shape_of(g))), g, size)
-    taken = op(P.MaskedSelect)(g, mask)
-    n, k = math.prod(size), shape_of(taken)[0]
+    selected = op(P.MaskedSelect)(g, mask)
+    n, k = math.prod(size), shape_of(selected)[0]
     if k == n:
-        return taken.view(tuple(size))
+        return selected.view(tuple(size))
     left = full((n - k,), 0, dtype_of(g))
-    return (op(P.Concat, 0)((taken, left)) if k else left).view(tuple(size))
+    return (op(P.Concat, 0)((selected, left)) if k else left).view(tuple(size))

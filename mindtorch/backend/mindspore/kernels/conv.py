@@ -118,18 +118,18 @@ def _im2col(x, *, kernel, dilation, padding, stride):
 
 @kernel("col2im", target="CPU", only="float32")
 def _col2im(cols, *, size, kernel, dilation, padding, stride):
-    n, ck, places = shape_of(cols)
+    n, ck, positions = shape_of(cols)
     k = math.prod(kernel)
-    return op(A.Col2Im, tuple(kernel), tuple(dilation), tuple(padding), tuple(stride))(reshape(cols, (n, ck // k, k, places)), _sizes(tuple(size)))
+    return op(A.Col2Im, tuple(kernel), tuple(dilation), tuple(padding), tuple(stride))(reshape(cols, (n, ck // k, k, positions)), _sizes(tuple(size)))
 
 
-_kept: dict[tuple[int, ...], ms.Tensor] = {}
+_size_tensors: dict[tuple[int, ...], ms.Tensor] = {}
 
 
 def _sizes(size):
-    t = _kept.get(size)
+    t = _size_tensors.get(size)
     if t is None:
-        t = _kept[size] = from_contiguous(np.array(size, np.int32))
+        t = _size_tensors[size] = from_contiguous(np.array(size, np.int32))
     return constant(t)
 
 

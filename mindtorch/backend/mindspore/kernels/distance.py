@@ -53,21 +53,21 @@ def _cdist_backward(g, a, b, dist, *, p, second):
     d = dtype_of(g)
     e = _between(a, b)
     s = shape_of(g)
-    wide = (*s, 1)
+    expanded_shape = (*s, 1)
     none = op(P.Mul)(op(P.Equal)(dist, number(0.0, d)), number(1.0, d))
     some, far = op(P.Sub)(number(1.0, d), none), op(P.Add)(dist, none)
     if p == 0:
         r = op(P.Mul)(e, number(0.0, d))
     elif p == 1:
-        r = op(P.Mul)(op(P.Sign)(e), reshape(g, wide))
+        r = op(P.Mul)(op(P.Sign)(e), reshape(g, expanded_shape))
     elif p == 2:
-        r = op(P.Mul)(e, reshape(op(P.RealDiv)(op(P.Mul)(g, some), far), wide))
+        r = op(P.Mul)(e, reshape(op(P.RealDiv)(op(P.Mul)(g, some), far), expanded_shape))
     elif p == math.inf:
-        hit = op(P.Mul)(op(P.Equal)(op(P.Abs)(e), reshape(dist, wide)), number(1.0, d))
-        r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), hit), reshape(g, wide))
+        hit = op(P.Mul)(op(P.Equal)(op(P.Abs)(e), reshape(dist, expanded_shape)), number(1.0, d))
+        r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), hit), reshape(g, expanded_shape))
     else:
-        ratio = op(P.Pow)(op(P.RealDiv)(op(P.Abs)(e), reshape(far, wide)), number(p - 1, d))
-        r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), ratio), reshape(op(P.Mul)(g, some), wide))
+        ratio = op(P.Pow)(op(P.RealDiv)(op(P.Abs)(e), reshape(far, expanded_shape)), number(p - 1, d))
+        r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), ratio), reshape(op(P.Mul)(g, some), expanded_shape))
     # r has shape (..., P, R, M): the gradient of `a` is the sum over R, that of `b` is minus the
     # sum over P.
     n = len(s)

@@ -6,12 +6,12 @@ from mindtorch.backend.mindspore.kernels import ASCEND
 from mindtorch.backend.strides import contiguous_strides, drawing_order
 from mindtorch.backend.mindspore.kernels._call import FLOATING, HALF, UnsupportedByKernel, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.attention import weighed, weights_of
-from mindtorch.backend.mindspore.kernels.random import kept
+from mindtorch.backend.mindspore.kernels.random import keep_mask
 
 
 # float16 and bfloat16 operands arrive unconverted (`half=True`). Their float32 copy would be in C
 # order, but the host draws masks in the memory order of the operand.
-def _wide(x):
+def _upcast_dtype(x):
     """Returns the dtype in which x is computed."""
     return ms.float32 if dtype_of(x) in HALF and not ASCEND else dtype_of(x)
 
@@ -24,12 +24,12 @@ def _mask(x, keep, feature, generator):
         raise UnsupportedByKernel  # the host draws in memory order
     if feature:
         shape = shape[:2] + (1,) * (len(shape) - 2)
-    return kept(shape, keep, generator, _wide(x))
+    return keep_mask(shape, keep, generator, _upcast_dtype(x))
 
 
 def scaled(x, mask, scale):
     """Returns x * mask * scale. The mask holds 1 and 0, or bools."""
-    d = _wide(x)
+    d = _upcast_dtype(x)
     y = op(P.Mul)(cast(x, d), cast(mask, d))
     return cast(y if scale == 1 else op(P.Mul)(y, number(scale, d)), dtype_of(x))
 
@@ -55,7 +55,7 @@ def _alpha_dropout(x, *, keep, a, slope, offset, feature, generator):
 
 def _alpha(x, mask, *, a, slope, offset):
     """Computes x * mask * a + (mask - 1) * slope + offset."""
-    d = _wide(x)
+    d = _upcast_dtype(x)
     mask = cast(mask, d)
     shift = op(P.Add)(op(P.Mul)(mask, number(slope, d)), number(offset - slope, d))
     return cast(op(P.Add)(op(P.Mul)(cast(x, d), op(P.Mul)(mask, number(a, d))), shift), dtype_of(x))
@@ -67,7 +67,7 @@ def _native_dropout(x, *, keep, scale, generator):
 
 
 def _native(x, mask, *, scale):
-    mask = cast(mask, _wide(x))
+    mask = cast(mask, _upcast_dtype(x))
     return scaled(x, mask, scale), op(P.NotEqual)(mask, number(0.0, dtype_of(mask)))
 
 

@@ -119,14 +119,14 @@ def _bag_max(rows, bag, *, bags):
         nan, real = op(P.NotEqual)(rows, rows), rows
         rows = op(P.Select)(nan, full((k, d), np.inf, kind), rows)
     best = op(P.TensorScatterMax)(full((bags, d), -np.inf, kind), at, rows)
-    place = expanded(reshape(counting(k), (k, 1)), (k, d))
+    position = expanded(reshape(counting(k), (k, 1)), (k, d))
     largest = op(P.Equal)(rows, op(P.Gather)(best, bag, 0))
     if nan is not None:
         some = op(P.TensorScatterMax)(zeros((bags, d), ms.int32), at, cast(nan, ms.int32))
         some = cast(op(P.Gather)(some, bag, 0), ms.bool_)
         largest = op(P.Select)(some, nan, largest)
-    place = op(P.Select)(largest, place, full((k, d), k, ms.int64))
-    first = op(P.TensorScatterMin)(full((bags, d), k, ms.int64), at, place)
+    position = op(P.Select)(largest, position, full((k, d), k, ms.int64))
+    first = op(P.TensorScatterMin)(full((bags, d), k, ms.int64), at, position)
     none = op(P.Equal)(first, number(k, ms.int64))
     if nan is not None:
         best = gathered(real, op(P.Minimum)(first, number(k - 1, ms.int64)), 0)

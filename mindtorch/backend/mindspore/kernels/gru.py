@@ -9,7 +9,7 @@ from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import HALF, UnsupportedByKernel, P, broadcast, cast, dtype_of, kernel, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.matmul import matmul
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
-from mindtorch.backend.mindspore.kernels.rnn import _FLOATS, _one_minus, _part, _step, _turned, _whole
+from mindtorch.backend.mindspore.kernels.rnn import _FLOATS, _one_minus, _part, _step, _turned, _uniform_sizes
 
 
 def _input_part(x, w_ih, bias, steps, n):
@@ -29,7 +29,7 @@ def _gradient_of_output(gy, steps, n):
     return _turned(reshape(gy, (steps, n, shape_of(gy)[1])), 0, 2, 1)
 
 
-def _narrowed(r, low):
+def _downcast(r, low):
     return tuple([cast(a, low) for a in r]) if low in HALF else r
 
 
@@ -39,7 +39,7 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
     """Maps x (rows, I) and h0 (B, H) to (y (rows, H), h). With `keep`, it also returns what
     `gru_backward` expects: r, u, v, inner and the previous h of all steps, shape (steps, 5 * H, B),
     and two Nones."""
-    steps, n = _whole(sizes, None)
+    steps, n = _uniform_sizes(sizes, None)
     if shape_of(h0)[0] != n:
         raise UnsupportedByKernel
     low = dtype_of(x)
@@ -49,7 +49,7 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
     bias = None if b_hh is None else copied(broadcast(b_hh.view((3 * hidden, 1)) if b_hh.is_contiguous() else reshape(b_hh, (3 * hidden, 1)), (3 * hidden, n)))
     h = _turned(h0, 1, 0)
     add, mul, tanh, sigmoid = op(P.Add), op(P.Mul), o.tanh, o.sigmoid
-    ys, kept = [None] * steps, [None] * steps
+    ys, saved = [None] * steps, [None] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         z, s = _step(first, t), matmul(w_hh, h)
         if bias is not None:
@@ -57,10 +57,10 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
         ru, inner = sigmoid(add(_part(z, 0, 2 * hidden), _part(s, 0, 2 * hidden))), _part(s, 2 * hidden, hidden)
         v = tanh(add(_part(z, 2 * hidden, hidden), mul(_part(ru, 0, hidden), inner)))
         if keep:
-            kept[t] = op(P.Concat, 0)((ru, v, inner, h))
+            saved[t] = op(P.Concat, 0)((ru, v, inner, h))
         h = ys[t] = add(v, mul(_part(ru, hidden, hidden), o.sub(h, v)))
-    r = _narrowed((_output(ys, steps, n), _turned(h, 1, 0)), low)
-    return (*r, op(P.Stack, 0)(kept), None, None) if keep else r
+    r = _downcast((_output(ys, steps, n), _turned(h, 1, 0)), low)
+    return (*r, op(P.Stack, 0)(saved), None, None) if keep else r
 
 
 @kernel("gru_backward")
@@ -68,7 +68,7 @@ def _gru_backward(gy, gh, x, w_ih, w_hh, work, before, inner, *, sizes, reverse,
     """Returns the gradients of x, h0, w_ih, w_hh, b_ih and b_hh."""
     if before is not None:
         raise UnsupportedByKernel  # saved by the host kernel
-    steps, n = _whole(sizes, None)
+    steps, n = _uniform_sizes(sizes, None)
     hidden = shape_of(gh)[1]
     add, mul = op(P.Add), op(P.Mul)
     w = _turned(work.view((steps, 5, hidden, n)), 1, 0, 2, 3)
@@ -98,7 +98,7 @@ def _gru_backward(gy, gh, x, w_ih, w_hh, work, before, inner, *, sizes, reverse,
 def _rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
     """Maps x (rows, I) and h0 (B, H) to (y (rows, H), h) with tanh or relu. With `keep`, it also
     returns the states after and before each step, each of shape (steps, H, B)."""
-    steps, n = _whole(sizes, None)
+    steps, n = _uniform_sizes(sizes, None)
     if shape_of(h0)[0] != n:
         raise UnsupportedByKernel
     low = dtype_of(x)
@@ -111,24 +111,24 @@ def _rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
         z = add(_step(first, t), matmul(w_hh, h))
         befores[t] = h
         h = ys[t] = o.at_least(z, 0) if relu else o.tanh(z)
-    r = _narrowed((_output(ys, steps, n), _turned(h, 1, 0)), low)
+    r = _downcast((_output(ys, steps, n), _turned(h, 1, 0)), low)
     return (*r, op(P.Stack, 0)(ys), op(P.Stack, 0)(befores)) if keep else r
 
 
 @kernel("rnn_backward")
 def _rnn_backward(gy, gh, x, w_ih, w_hh, y, before, *, relu, sizes, reverse, needs):
     """Returns the gradients of x, h0, w_ih, w_hh, b_ih and b_hh."""
-    steps, n = _whole(sizes, None)
+    steps, n = _uniform_sizes(sizes, None)
     if len(shape_of(y)) != 3:
         raise UnsupportedByKernel  # saved by the host kernel
     hidden = shape_of(gh)[1]
     add, mul = op(P.Add), op(P.Mul)
-    slope = cast(o.gt(y, 0), dtype_of(y)) if relu else _one_minus(mul(y, y))
+    derivative = cast(o.gt(y, 0), dtype_of(y)) if relu else _one_minus(mul(y, y))
     gyt, back = _gradient_of_output(gy, steps, n), _turned(w_hh, 1, 0)
     dh = _turned(gh, 1, 0)
     dzs = [None] * steps
     for t in range(steps) if reverse else reversed(range(steps)):
-        dzs[t] = mul(add(dh, _step(gyt, t)), _step(slope, t))
+        dzs[t] = mul(add(dh, _step(gyt, t)), _step(derivative, t))
         dh = matmul(back, dzs[t])
     dz = _turned(op(P.Stack, 0)(dzs), 1, 0, 2).view((hidden, steps * n))
     gb = sums(dz, (1,)) if needs[4] or needs[5] else None

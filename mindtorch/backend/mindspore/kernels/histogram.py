@@ -9,9 +9,9 @@ from mindtorch.backend.mindspore.kernels._index_utils import cpu_kernel as kerne
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 
-def _counted(places, weights, n):
+def _counted(indices, weights, n):
     """Returns the number of occurrences of each of n indices, or the sum of their weights."""
-    return op(P.TensorScatterAdd)(zeros((n,), dtype_of(weights)), reshape(places, (-1, 1)), weights)
+    return op(P.TensorScatterAdd)(zeros((n,), dtype_of(weights)), reshape(indices, (-1, 1)), weights)
 
 
 @kernel("bincount")

@@ -21,7 +21,7 @@ _NUMERIC = "float32 float64 float16 int64 int32 int16 int8 uint8"
 _BY = {"sum": P.TensorScatterAdd, "mean": P.TensorScatterAdd, "prod": P.TensorScatterMul, "amax": P.TensorScatterMax, "amin": P.TensorScatterMin}
 
 
-_NUMBERS = frozenset([getattr(ms, n) for n in _NUMERIC.split()])
+_NUMERIC_DTYPES = frozenset([getattr(ms, n) for n in _NUMERIC.split()])
 #: For bools, max is "or" and min is "and".
 _OF_BOOLS = {"sum": P.TensorScatterMax, "prod": P.TensorScatterMin, "amax": P.TensorScatterMax, "amin": P.TensorScatterMin}
 
@@ -30,7 +30,7 @@ def combined(flat, at, src, how):
     """Combines rows of `flat` with the rows of src at the indices `at`, shape (count, 1), one after
     another. All have one dtype and C order."""
     d = dtype_of(flat)
-    if d in _NUMBERS:
+    if d in _NUMERIC_DTYPES:
         return op(_BY[how])(flat, at, src)
     if d is ms.bool_ and how in _OF_BOOLS and STATE.on is not None:
         return cast(op(_OF_BOOLS[how])(cast(flat, ms.int32), at, cast(src, ms.int32)), d)
@@ -85,7 +85,7 @@ def _by_sums(a, i, dim):
     of (300, 600), vs 4.2 ms for TensorScatterAdd on the flattened tensor, plus its linear indices.
     """
     shape = shape_of(a)
-    return (len(shape) > 1 and dtype_of(a) in _NUMBERS and dtype_of(a) != ms.float16
+    return (len(shape) > 1 and dtype_of(a) in _NUMERIC_DTYPES and dtype_of(a) != ms.float16
             and all(m == n for d, (m, n) in enumerate(zip(shape_of(i), shape)) if d != dim))
 
 
@@ -95,7 +95,7 @@ def scattered(a, i, src, dim, how=None):
     shape = shape_of(a)
     # P.TensorScatterElements must not be used for sums: its threads race on one index and lose
     # terms. 21 of 300 sums of (300, 600) along dim 0 were wrong.
-    if how is None and len(shape) > 1 and dtype_of(a) in _NUMBERS:
+    if how is None and len(shape) > 1 and dtype_of(a) in _NUMERIC_DTYPES:
         return op(P.TensorScatterElements, dim, "none")(a, dense(i), dense(src))
     if how == "sum" and _by_sums(a, i, dim):
         return op(P.Add)(a, _sums(a, i, src, dim))
@@ -150,7 +150,7 @@ def counted(shape, i, dim, include_self, dtype):
 @kernel("scatter_reduce")
 def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
     mean = how == "mean"
-    if mean and dtype_of(a) not in _NUMBERS:
+    if mean and dtype_of(a) not in _NUMERIC_DTYPES:
         raise UnsupportedByKernel
     _checked(i, a, dim, check)
     r, src = dense(a), dense(_source(src, i))
@@ -339,13 +339,13 @@ class _Plan:
     """Describes how index tensors at `dims` select from a tensor of `size`: the dimension order
     with the indexed dimensions first, and the shape of the result."""
 
-    __slots__ = ("front", "rest", "places", "inner", "result", "back")
+    __slots__ = ("front", "rest", "positions", "inner", "result", "back")
 
     def __init__(self, size, dims, picked):
         others = [d for d in range(len(size)) if d not in dims]
         self.front = (*dims, *others)
         self.rest = tuple([size[d] for d in others])
-        self.places = math.prod([size[d] for d in dims])
+        self.positions = math.prod([size[d] for d in dims])
         self.inner = math.prod(self.rest)
         # Adjacent index tensors leave their dimensions in place; otherwise they come first.
         lead = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
@@ -382,13 +382,13 @@ def _index(a, *indices, dims):
         check_range(indices[0], shape[dims[0]], dims[0])
         return unbits(op(P.Gather)(bits(a), wrapped(indices[0], shape[dims[0]]), dims[0]), a)
     at, picked, plan = _plan(shape, indices, dims)
-    rows = reshape(permuted(bits(a), plan.front), (plan.places, *plan.rest))
+    rows = reshape(permuted(bits(a), plan.front), (plan.positions, *plan.rest))
     r = op(P.Gather)(rows, at, 0)
     return unbits(r if plan.back is None else permuted(r, plan.back), a)
 
 
 def _to_front(a, plan):
-    return reshape(permuted(a, plan.front), (plan.places, plan.inner))
+    return reshape(permuted(a, plan.front), (plan.positions, plan.inner))
 
 
 def _from_front(r, shape, plan):
@@ -434,7 +434,7 @@ kernel("put", _put, half=True)
 
 
 # ------------------------------------------------------------------ nonzero
-def places_of(a):
+def nonzero_indices(a):
     """Returns the indices of the nonzero elements, shape (count, dims). The count depends on the
     values, so it synchronizes."""
     if dtype_of(a) is ms.bfloat16:
@@ -444,13 +444,13 @@ def places_of(a):
 
 @kernel("nonzero")
 def _nonzero(a):
-    r = places_of(a)
+    r = nonzero_indices(a)
     return r if shape_of(a) else zeros((shape_of(r)[0], 0), ms.int64)
 
 
 @kernel("nonzero_tuple mask_indices")
 def _nonzero_tuple(a):
-    r = places_of(a)
+    r = nonzero_indices(a)
     n, d = shape_of(r)
     if d == 1:
         return (reshape(fresh(r), (n,)),)
@@ -459,7 +459,7 @@ def _nonzero_tuple(a):
 
 @kernel("nonzero_static")
 def _nonzero_static(a, *, size, fill_value):
-    rows = places_of(a)
+    rows = nonzero_indices(a)
     n, d = shape_of(rows)[0], len(shape_of(a))
     n = min(n, size)
     r = from_contiguous(np.full((size, d), fill_value, np.int64))

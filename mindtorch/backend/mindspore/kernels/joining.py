@@ -42,13 +42,13 @@ def _cat(*hs, dim):
 @kernel("stack", half=True)
 def _stack(*hs, dim, strides):
     shape = shape_of(hs[0])
-    whole = shape[:dim] + (len(hs),) + shape[dim:]
+    full_shape = shape[:dim] + (len(hs),) + shape[dim:]
     if strides is None:
         one = shape[:dim] + (1,) + shape[dim:]
-        return reshape(joined([reshape(dense(h), one) for h in hs], dim), whole)
-    r = full((math.prod(whole),), 0, dtype_of(hs[0]))
+        return reshape(joined([reshape(dense(h), one) for h in hs], dim), full_shape)
+    r = full((math.prod(full_shape),), 0, dtype_of(hs[0]))
     np_dtype = stype_of(r)
-    r = view(r, whole, tuple(strides), 0, np_dtype)
+    r = view(r, full_shape, tuple(strides), 0, np_dtype)
     steps = stride_of(r)
     for i, h in enumerate(hs):
         write(view(r, shape, tuple(steps[:dim] + steps[dim + 1:]), i * steps[dim], np_dtype), h)

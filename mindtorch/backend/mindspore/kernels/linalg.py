@@ -65,7 +65,7 @@ def _transposed_copy(a):
     return from_contiguous(np.array(host_span(a).swapaxes(-1, -2), order="C"))
 
 
-def _spread(matrix, shape):
+def _broadcast_matrix(matrix, shape):
     """Broadcasts a constant NumPy matrix to a stack of matrices."""
     return from_contiguous(np.array(np.broadcast_to(matrix, shape), order="C"))
 
@@ -74,7 +74,7 @@ def _masked(a, mask):
     """Returns `a` where the bool table over the last two dimensions is True, else 0."""
     shape = shape_of(a)
     zero = from_contiguous(np.zeros(shape, stype_of(a)))
-    return op(P.Select)(_spread(mask, shape), dense(a), zero)
+    return op(P.Select)(_broadcast_matrix(mask, shape), dense(a), zero)
 
 
 # ------------------------------------------------------------------ fallback to host kernels
@@ -85,7 +85,7 @@ def _by_host(name, ins, kw):
         np.ascontiguousarray(r).reshape(r.shape))
 
 
-def _settled(prim, *ins):
+def _finite_result(prim, *ins):
     """Runs a primitive and waits for its result. Returns None if MindSpore raises an error for
     these values or the result is not finite."""
     try:
@@ -114,7 +114,7 @@ def _solution(a, b, left, vector):
         b = reshape(b, (*shape_of(b), 1))
     if not left:
         a, b = turned(a), turned(b)
-    r = _settled(op(P.MatrixSolve), *_batched(a, b))
+    r = _finite_result(op(P.MatrixSolve), *_batched(a, b))
     if r is None:
         return None
     if not left:
@@ -123,7 +123,7 @@ def _solution(a, b, left, vector):
 
 
 def _eye(a):
-    return _spread(np.eye(shape_of(a)[-1], dtype=stype_of(a)), shape_of(a))
+    return _broadcast_matrix(np.eye(shape_of(a)[-1], dtype=stype_of(a)), shape_of(a))
 
 
 @cpu_kernel("linalg_solve", only=_ANY)
@@ -140,13 +140,13 @@ def _solve_ex(a, b, *, left, vector):
 
 @cpu_kernel("linalg_inv", only=_ANY)
 def _inv(a):
-    r = _settled(op(P.MatrixSolve), dense(a), _eye(a))
+    r = _finite_result(op(P.MatrixSolve), dense(a), _eye(a))
     return _by_host("linalg_inv", (a,), {}) if r is None else r
 
 
 @cpu_kernel("linalg_inv_ex", only=_ANY)
 def _inv_ex(a):
-    r = _settled(op(P.MatrixSolve), dense(a), _eye(a))
+    r = _finite_result(op(P.MatrixSolve), dense(a), _eye(a))
     return _by_host("linalg_inv_ex", (a,), {}) if r is None else (r, _info(a))
 
 
@@ -159,7 +159,7 @@ def _by_triangle(a, b, upper, unit, adjoint):
     a, b = _batched(a, b)
     if unit:
         k = shape_of(a)[-1]
-        a = o.where(_spread(np.eye(k, dtype=bool), shape_of(a)), _eye(a), a)
+        a = o.where(_broadcast_matrix(np.eye(k, dtype=bool), shape_of(a)), _eye(a), a)
     return op(P.MatrixTriangularSolve, not upper, adjoint)(a, b)
 
 
@@ -186,7 +186,7 @@ def _cholesky_solve(b, f, *, upper):
 
 @cpu_kernel("cholesky_inverse", only=_ANY)
 def _cholesky_inverse(f, *, upper):
-    r = _settled(lambda: _cholesky_solve(_eye(f), f, upper=upper))
+    r = _finite_result(lambda: _cholesky_solve(_eye(f), f, upper=upper))
     return _by_host("cholesky_inverse", (f,), {"upper": upper}) if r is None else r
 
 
@@ -199,7 +199,7 @@ def _factor(a, upper):
         a = turned(a)
     a, n = dense(a), shape_of(a)[-1]
     low = np.tri(n, dtype=bool)
-    r = _settled(op(P.Cholesky), o.where(_spread(low, shape_of(a)), a, _t(a)))
+    r = _finite_result(op(P.Cholesky), o.where(_broadcast_matrix(low, shape_of(a)), a, _t(a)))
     return r if r is None or not upper else _t(r)
 
 
@@ -239,7 +239,7 @@ def _slogdet(a):
 @cpu_kernel("linalg_adjugate", only=_ANY)
 def _adjugate(a):
     """Computes det(A) A^-1. Singular matrices use the host kernel."""
-    r = _settled(op(P.MatrixSolve), dense(a), _eye(a))
+    r = _finite_result(op(P.MatrixSolve), dense(a), _eye(a))
     d = _det(a)
     return _by_host("linalg_adjugate", (a,), {}) if r is None or not host_span(d).all() else o.mul(r, reshape(d, (*shape_of(d), 1, 1)))
 
@@ -263,7 +263,7 @@ def _reflectors(a, k):
     shape = shape_of(a)
     a = dense(op(P.Slice)(dense(a), (0,) * len(shape), (*shape[:-1], k)))
     low = np.tri(shape[-2], k, -1, dtype=bool)
-    return o.add(_masked(a, low), _spread(np.eye(shape[-2], k, dtype=stype_of(a)), shape_of(a)))
+    return o.add(_masked(a, low), _broadcast_matrix(np.eye(shape[-2], k, dtype=stype_of(a)), shape_of(a)))
 
 
 def _reflected(v, tau, c, adjoint):
@@ -286,7 +286,7 @@ def _householder(a, tau):
     shape, k = shape_of(a), shape_of(tau)[-1]
     if not k:
         raise UnsupportedByKernel
-    c = _spread(np.eye(*shape[-2:], dtype=stype_of(a)), shape)
+    c = _broadcast_matrix(np.eye(*shape[-2:], dtype=stype_of(a)), shape)
     return fresh(_reflected(_reflectors(a, k), tau, c, False))
 
 

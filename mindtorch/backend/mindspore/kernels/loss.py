@@ -32,7 +32,7 @@ def _row(n, value, dtype, but=None):
     return constant(h)
 
 
-def _nought(shape, dtype):
+def _zeros(shape, dtype):
     return full(shape, 0, dtype)
 
 
@@ -102,7 +102,7 @@ def _likelihood(logs, target, weight, reduction, ignore_index):
     if reduction == "none":
         # P.NLLLoss does not write the outputs of ignored samples.
         hits, w = _weighted_hits(target, weight, c, ignore_index, d)
-        v = op(P.ReduceSum)(op(P.Select)(op(P.Equal)(hits, number(0, d)), _nought(shape_of(hits), d), logs), 1)
+        v = op(P.ReduceSum)(op(P.Select)(op(P.Equal)(hits, number(0, d)), _zeros(shape_of(hits), d), logs), 1)
         return op(P.Neg)(v if weight is None else op(P.Mul)(v, w))
     return op(P.NLLLoss, reduction, ignore_index)(logs, target, _row(c, 1, d) if weight is None else weight)[0]
 
@@ -257,7 +257,7 @@ def _reduced(v, reduction):
     return s if reduction == "sum" else op(P.Mul)(s, _n(1 / math.prod(shape_of(v)), v))
 
 
-def _pair(name, value, slope, target_backward=None):
+def _pair(name, value, derivative, target_backward=None):
     """Registers the kernels of a loss of two tensors and of its gradients. Without `target_backward`
     the loss depends on the difference only."""
     def forward(x, target, *, reduction, param):
@@ -266,7 +266,7 @@ def _pair(name, value, slope, target_backward=None):
     def gradients(g, x, target, *, reduction, param, needs):
         gx = gt = None
         if needs[0] or target_backward is None:
-            gx = slope(x, target, param)
+            gx = derivative(x, target, param)
             if reduction == "mean":
                 g = op(P.Mul)(g, _n(1 / math.prod(shape_of(gx)), g))
             gx = op(P.Mul)(gx, g)

@@ -14,7 +14,7 @@ from mindtorch.backend.mindspore.kernels.random import _DEVICE
 from mindtorch.backend.mindspore.recorder_api import STATE, Number, constant, is_state
 from mindspore.ops.operations import _grad_ops as GO
 
-_TAKEN = "float32 float16 bfloat16"
+_SUPPORTED = "float32 float16 bfloat16"
 _rows: dict = {}
 
 
@@ -29,7 +29,7 @@ def _row(n, value):
     return constant(h)
 
 
-def _wide(h):
+def _upcast(h):
     return cast(h, ms.float32) if h is not None and dtype_of(h) in HALF else h
 
 
@@ -84,19 +84,19 @@ def _normalized(x, w, b, mean, var, momentum, eps):
     s, low = shape_of(x), _low(x)
     c = s[1]
     if mean is None:
-        room = _scratch.get(c)
-        if room is None:  # the kernel writes running statistics in any case; these are never read
-            room = _scratch[c] = full((c,), 0.0, ms.float32), full((c,), 1.0, ms.float32)
-        mean, var = map(constant, room)
+        scratch = _scratch.get(c)
+        if scratch is None:  # the kernel writes running statistics in any case; these are never read
+            scratch = _scratch[c] = full((c,), 0.0, ms.float32), full((c,), 1.0, ms.float32)
+        mean, var = map(constant, scratch)
         norm = _without_effect(eps)
     else:
         norm = op(P.BatchNorm, is_training=True, epsilon=eps, momentum=momentum)
     y, _, _, m, v = norm(
-        _images(_wide(x)), _row(c, 1.0) if w is None else _wide(w), _row(c, 0.0) if b is None else _wide(b), mean, var)
+        _images(_upcast(x)), _row(c, 1.0) if w is None else _upcast(w), _row(c, 0.0) if b is None else _upcast(b), mean, var)
     return _back(y if len(s) in (2, 4) else reshape(y, s), low), m, v
 
 
-@kernel("native_batch_norm_train", target="CPU", only=_TAKEN)
+@kernel("native_batch_norm_train", target="CPU", only=_SUPPORTED)
 def _batch_norm_train(x, w, b, *, eps):
     """Returns (result, mean, variance, None, variance). The gradient kernel expects the variance.
     """
@@ -109,7 +109,7 @@ def _batch_norm_train(x, w, b, *, eps):
 _momenta: set = set()
 
 
-@kernel("native_batch_norm_moving", target="CPU", only=_TAKEN, varying="momentum")
+@kernel("native_batch_norm_moving", target="CPU", only=_SUPPORTED, varying="momentum")
 def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
     """Like `_batch_norm_train`, with running statistics. They are updated in the same launch where
     it can write to them."""
@@ -117,18 +117,19 @@ def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
             STATE.on is None or w is not None and b is not None and all([is_state(h) for h in (w, b, running_mean, running_var)])):
         _momenta.add(momentum)
         own = [plain(h) if dtype_of(h) is ms.float32 else None for h in (running_mean, running_var)]
-        rows = [copied(_wide(h)) if r is None else r for h, r in zip((running_mean, running_var), own)]
+        rows = [copied(_upcast(h)) if r is None else r for h, r in zip((running_mean, running_var), own)]
         y, mean, var = _normalized(x, w, b, *rows, momentum, eps)
         for h, r, row in zip((running_mean, running_var), own, rows):
             if r is None:
                 _DEVICE.write(h, row)
         return y, mean, var, None, var
-    y, mean, var, *held = _batch_norm_train(x, w, b, eps=eps)
+    y, mean, var, *saved = _batch_norm_train(x, w, b, eps=eps)
     count = math.prod(shape_of(x)) // shape_of(x)[1]
-    moved = _running_statistics(mean, var, _wide(running_mean), _wide(running_var), momentum=momentum, factor=count / (count - 1) if count > 1 else math.nan)
+    moved = _running_statistics(mean, var, _upcast(running_mean), _upcast(running_var), momentum=momentum,
+                                factor=count / (count - 1) if count > 1 else math.nan)
     for h, row in zip((running_mean, running_var), moved):
         _DEVICE.write(h, row)
-    return y, mean, var, *held
+    return y, mean, var, *saved
 
 
 @kernel("native_batch_norm_train_backward", target="CPU", only="float32")
@@ -181,10 +182,10 @@ def _running_statistics(mean, var, running_mean, running_var, *, momentum, facto
     return m, v
 
 
-@kernel("instance_statistics", target="CPU", only=_TAKEN)
+@kernel("instance_statistics", target="CPU", only=_SUPPORTED)
 def _instance_statistics(x):
     n, c, *_ = s = shape_of(x)
-    _, mean, var, *_ = _batch_norm_train(reshape(_wide(x), (1, n * c, 1, math.prod(s[2:]))), None, None, eps=1e-5)
+    _, mean, var, *_ = _batch_norm_train(reshape(_upcast(x), (1, n * c, 1, math.prod(s[2:]))), None, None, eps=1e-5)
     by = number(1 / n, ms.float32)
     return tuple([op(P.Mul)(op(P.ReduceSum)(reshape(h, (n, c)), 0), by) for h in (mean, var)])
 
@@ -195,16 +196,16 @@ def _instance_statistics(x):
 _ADDED = 1e-7
 
 
-@kernel("native_layer_norm", target="CPU", only=_TAKEN)
+@kernel("native_layer_norm", target="CPU", only=_SUPPORTED)
 def _layer_norm(x, w, b, *, n, dims, eps):
     """Returns (result, mean, 1 / standard deviation, variance, None)."""
     s, low = shape_of(x), _low(x)
     last = s[len(s) - dims:]
     at = len(s) - dims
-    x = _wide(x)
+    x = _upcast(x)
     if not at:
         x, at = reshape(x, (1, *s)), 1
-    y, mean, var = op(P.LayerNorm, at, at, eps)(x, _row(last, 1.0) if w is None else _wide(w), _row(last, 0.0) if b is None else _wide(b))
+    y, mean, var = op(P.LayerNorm, at, at, eps)(x, _row(last, 1.0) if w is None else _upcast(w), _row(last, 0.0) if b is None else _upcast(b))
     return _back(y if len(s) != dims else reshape(y, s), low), mean, op(P.Rsqrt)(op(P.Add)(var, number(eps, ms.float32))), var, None
 
 
@@ -222,20 +223,20 @@ def _layer_norm_backward(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape
         xhat = op(P.Mul)(op(P.Sub)(x, mean), rstd)
         gw, gb = op(P.ReduceSum)(op(P.Mul)(g, xhat), 0), op(P.ReduceSum)(g, 0)
         h, by = g if w is None else op(P.Mul)(g, _as(w, (n,))), number(1 / n, ms.float32)
-        along, whole = op(P.ReduceSum, True)(op(P.Mul)(h, xhat), 1), op(P.ReduceSum, True)(h, 1)
-        gx = op(P.Mul)(op(P.Sub)(h, op(P.Mul)(op(P.Add)(op(P.Mul)(xhat, along), whole), by)), rstd)
+        along, total = op(P.ReduceSum, True)(op(P.Mul)(h, xhat), 1), op(P.ReduceSum, True)(h, 1)
+        gx = op(P.Mul)(op(P.Sub)(h, op(P.Mul)(op(P.Add)(op(P.Mul)(xhat, along), total), by)), rstd)
     return (_as(gx, s) if needs[0] else None, _as(gw, shape_of(w)) if needs[1] else None, _as(gb, shape) if needs[2] else None)
 
 
-@kernel("rms_norm", target="CPU", only=_TAKEN + " float64")
+@kernel("rms_norm", target="CPU", only=_SUPPORTED + " float64")
 def _rms_norm(x, w, *, n, dims, eps):
     s, low = shape_of(x), _low(x)
-    m = reshape(_wide(x), (-1, n))
+    m = reshape(_upcast(x), (-1, n))
     d = dtype_of(m)
     rstd = op(P.Rsqrt)(op(P.Add)(op(P.Mul)(op(P.ReduceSum, True)(op(P.Square)(m), 1), number(1 / n, d)), number(eps, d)))
     y = op(P.Mul)(m, rstd)
     if w is not None:
-        y = op(P.Mul)(y, reshape(_wide(w), (n,)))
+        y = op(P.Mul)(y, reshape(_upcast(w), (n,)))
     return _back(reshape(y, s), low), reshape(rstd, (-1,))
 
 
@@ -255,11 +256,11 @@ def _rms_norm_backward(g, x, w, rstd, *, n, needs):
 
 
 # ------------------------------------------------------------------ group norm, instance norm
-@kernel("native_group_norm native_instance_norm", target="CPU", only=_TAKEN)
+@kernel("native_group_norm native_instance_norm", target="CPU", only=_SUPPORTED)
 def _group_norm(x, w, b, *, groups, eps):
     s, low = shape_of(x), _low(x)
     c = s[1]
-    y, mean, rstd = op(G.GroupNorm)(_wide(x), groups, _row(c, 1.0) if w is None else _wide(w), _row(c, 0.0) if b is None else _wide(b), eps)
+    y, mean, rstd = op(G.GroupNorm)(_upcast(x), groups, _row(c, 1.0) if w is None else _upcast(w), _row(c, 0.0) if b is None else _upcast(b), eps)
     return _back(y, low), mean, rstd, None
 
 

@@ -145,31 +145,31 @@ _SPACE = _Space()
 
 def _by_words(update, layout, columns, consts):
     """Updates all parameters with tensor ops."""
-    for (options, numbers), *row, g in zip(consts, *columns):
+    for (options, scalars), *row, g in zip(consts, *columns):
         if 0 not in shape_of(g):
-            update(_SPACE, options, numbers, g, *row)
+            update(_SPACE, options, scalars, g, *row)
 
 
 def _fused(step, update, columns, consts):
     """Calls step(options, numbers, gradient, *states) for each parameter that MindSpore's kernel
     supports. It does not support 0-d tensors, which use `update`."""
-    for (options, numbers), *row, g in zip(consts, *columns):
+    for (options, scalars), *row, g in zip(consts, *columns):
         sizes = shape_of(g)
         if 0 in sizes:
             continue
         if not sizes:
-            update(_SPACE, options, numbers, g, *row)
+            update(_SPACE, options, scalars, g, *row)
             continue
         # In a graph, MindSpore's optimizer kernels can only write to Parameters.
         if STATE.on is not None and not all([STATE.on.is_state(h) for h in row]):
-            update(_SPACE, options, numbers, g, *row)
+            update(_SPACE, options, scalars, g, *row)
             continue
         given = [plain(h) for h in row]
         if all([h is not None for h in given]):
-            step(options, numbers, g, *given)
+            step(options, scalars, g, *given)
         else:
             own = [copied(h) for h in row]
-            step(options, numbers, g, *own)
+            step(options, scalars, g, *own)
             for h, new in zip(row, own):
                 _write(h, new)
 
@@ -179,9 +179,9 @@ _momentum, _descent = P.ApplyMomentum(), P.ApplyGradientDescent()
 _update_sgd, _update_adam = optimizer_formulas.STEPS["sgd_step"], optimizer_formulas.STEPS["adam_step"]
 
 
-def _sgd(options, numbers, g, p, b=None):
+def _sgd(options, scalars, g, p, b=None):
     maximize, decay, momentum, nesterov, first = options
-    lr, wd, mu, damp = numbers
+    lr, wd, mu, damp = scalars
     d = _SPACE.gradient(g, p, wd, maximize, decay)
     if not momentum:
         _descent(p, number(lr, ms.float32), d)
@@ -213,23 +213,23 @@ class _Scalars:
     def __init__(self):
         self.of = None
 
-    def get(self, numbers):
-        if self.of is not numbers:
-            size, root, eps, wd = numbers[:4]
+    def get(self, scalars):
+        if self.of is not scalars:
+            size, root, eps, wd = scalars[:4]
             # MindSpore's update is lr * m / (sqrt(v) + eps). The bias corrections are folded into
             # lr and eps, and its own corrections are disabled by beta powers of 0.
-            self.of, self.rate, self.eps, self.decay = numbers, _number(size * root), _number(eps * root), _number(wd)
+            self.of, self.rate, self.eps, self.decay = scalars, _number(size * root), _number(eps * root), _number(wd)
         return self
 
 
 _scalars = _Scalars()
 
 
-def _adam(options, numbers, g, p, m, v, largest=None):
+def _adam(options, scalars, g, p, m, v, largest=None):
     maximize, decay, decoupled, amsgrad = options
-    s = _scalars.get(numbers)
+    s = _scalars.get(scalars)
     f32 = ms.float32
-    beta1, beta2, zero = number(1 - numbers[4], f32), number(numbers[5], f32), number(0.0, f32)
+    beta1, beta2, zero = number(1 - scalars[4], f32), number(scalars[5], f32), number(0.0, f32)
     if decay and decoupled:
         _write(p, _mul(p, s.decay))
     d = _SPACE.gradient(g, p, s.decay, maximize, decay and not decoupled)

@@ -34,12 +34,12 @@ def _keys(a):
     """Returns integers in the order of the elements. NaN is the largest, and both zeros are equal.
     """
     d = dtype_of(a)
-    kind, whole, sign = _FLOATS[d]
+    kind, int_dtype, sign = _FLOATS[d]
     a = op(P.Add)(a, number(0.0, d))
     a = op(P.Select)(op(P.Equal)(a, a), a, expanded(number(float("nan"), d), shape_of(a)))
     b = from_contiguous(host_span(a).view(kind))
     # Negative floats are ordered by the complement of the bits after the sign.
-    return op(P.BitwiseXor)(b, op(P.BitwiseAnd)(op(P.RightShift)(b, number(sign, whole)), number(2 ** sign - 1, whole)))
+    return op(P.BitwiseXor)(b, op(P.BitwiseAnd)(op(P.RightShift)(b, number(sign, int_dtype)), number(2 ** sign - 1, int_dtype)))
 
 
 def order(a, axis, descending):
@@ -247,7 +247,7 @@ def _runs(a, axis):
     return op(P.UniqueConsecutive, True, True, axis)(dense(a))
 
 
-def _asked(v, inverse, counts, want_inverse, want_counts):
+def _requested(v, inverse, counts, want_inverse, want_counts):
     return v, inverse if want_inverse else None, counts if want_counts else None
 
 
@@ -260,7 +260,7 @@ def _back(inverse, at):
 def _unique(a, *, inverse, counts):
     v, at = ordered(reshape(dense(a), (-1,)), 0, False)
     v, to, n = _runs(v, None)
-    return _asked(v, reshape(_back(to, at), shape_of(a)) if inverse else None, n, inverse, counts)
+    return _requested(v, reshape(_back(to, at), shape_of(a)) if inverse else None, n, inverse, counts)
 
 
 @kernel("unique_dim", only=_REAL)
@@ -279,15 +279,15 @@ def _unique_dim(a, *, axis, inverse, counts):
     v, to, count = _runs(op(P.Gather)(rows, at, 0), 0)
     v = reshape(v, (shape_of(v)[0], *[shape[d] for d in rest]))
     v = permuted(v, (*range(1, axis + 1), 0, *range(axis + 1, len(shape))))
-    return _asked(v, _back(to, at) if inverse else None, count, inverse, counts)
+    return _requested(v, _back(to, at) if inverse else None, count, inverse, counts)
 
 
 @kernel("unique_consecutive", only=_REAL)
 def _unique_consecutive(a, *, axis, inverse, counts):
     if shape_of(a):
-        return _asked(*_runs(a, axis), inverse, counts)
+        return _requested(*_runs(a, axis), inverse, counts)
     one = (1,) if axis is None else ()
-    return _asked(reshape(fresh(a), one), zeros((1,) if axis is not None else (), ms.int64), from_contiguous(np.ones(1, np.int64)), inverse, counts)
+    return _requested(reshape(fresh(a), one), zeros((1,) if axis is not None else (), ms.int64), from_contiguous(np.ones(1, np.int64)), inverse, counts)
 
 
 # ------------------------------------------------------------------ search

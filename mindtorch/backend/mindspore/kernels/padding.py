@@ -20,7 +20,7 @@ def _cut(x, pads):
     return op(P.Slice)(x, begin, size), tuple([(max(lo, 0), max(hi, 0)) for lo, hi in pads])
 
 
-def _as_numbers(x, value):
+def _as_numeric(x, value):
     """Returns (x reinterpreted as numbers of the same bytes with an extra dimension, the fill value
     likewise) for a dtype that PadV3 does not support, or None."""
     a = host_span(dense(x))
@@ -41,7 +41,7 @@ def _constant_pad(x, *, pads, value):
     if np_dtype.kind in "bV" and STATE.on is not None:
         return cast(_constant_pad(cast(x, ms.int32 if np_dtype.kind == "b" else ms.float32), pads=pads, value=value), dtype_of(x))
     if np_dtype.kind in "cbV":
-        other = _as_numbers(x, value)
+        other = _as_numeric(x, value)
         if other is None:
             raise UnsupportedByKernel
         r = _constant_pad(other[0], pads=(*pads, (0, 0)), value=other[1])
@@ -67,10 +67,10 @@ def _index(mode, n, lo, hi):
     key = mode, n, lo, hi
     h = _indices.get(key)
     if h is None:
-        from mindtorch.backend.cpu.padding import _index as places
+        from mindtorch.backend.cpu.padding import _index as pad_indices
         if len(_indices) > 512:
             _indices.clear()
-        h = _indices[key] = from_contiguous(np.ascontiguousarray(places(*key), np.int32))
+        h = _indices[key] = from_contiguous(np.ascontiguousarray(pad_indices(*key), np.int32))
     return constant(h)
 
 

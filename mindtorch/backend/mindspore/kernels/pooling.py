@@ -64,9 +64,9 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, return_indices):
     if STATE.on is not None and STATE.on.old and dims == 2 and not return_indices and not any(padding) and set(dilation) == {1} and not ceil:
         return op(P.MaxPool, kernel, stride, "VALID")(x)  # less exact for NaN and -inf
     m = _nan_first(x)
-    one, nought = (1,) * (2 - dims), (0,) * (2 - dims)
+    one, zero = (1,) * (2 - dims), (0,) * (2 - dims)
     if dims < 3:
-        _, index = op(P.MaxPoolWithArgmaxV2, one + kernel, one + stride, nought + padding, one + dilation, ceil)(_lead(m, dims, 2))
+        _, index = op(P.MaxPoolWithArgmaxV2, one + kernel, one + stride, zero + padding, one + dilation, ceil)(_lead(m, dims, 2))
     else:
         _, index = op(P.MaxPool3DWithArgmax, kernel, stride, padding, dilation, ceil)(_lead(m, 3, 3))
     shape = s[:-dims] + tuple(out)
@@ -147,20 +147,20 @@ def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, overrid
     include_pad = include_pad or override is not None
     k, t, pads, include_pad, by = _average(kernel, stride, padding, include_pad, override)
     m = _lead(g, dims, 3)
-    whole = (*shape_of(m)[:2], *(1,) * (3 - dims), *size)
-    r = op(GO.AvgPool3DGrad, k, t, pads, ceil, include_pad, by)(_sizes(whole), m)
+    full_shape = (*shape_of(m)[:2], *(1,) * (3 - dims), *size)
+    r = op(GO.AvgPool3DGrad, k, t, pads, ceil, include_pad, by)(_sizes(full_shape), m)
     return reshape(_signed(r, override), s[:-dims] + tuple(size))
 
 
-_kept: dict = {}
+_size_tensors: dict = {}
 
 
 def _sizes(size):
-    t = _kept.get(size)
+    t = _size_tensors.get(size)
     if t is None:
-        if len(_kept) > 512:
-            _kept.clear()
-        t = _kept[size] = from_contiguous(np.array(size, np.int32))
+        if len(_size_tensors) > 512:
+            _size_tensors.clear()
+        t = _size_tensors[size] = from_contiguous(np.array(size, np.int32))
     return constant(t)
 
 

@@ -75,8 +75,8 @@ def _ends(at, n, plus, part):
     for k, most in enumerate(_CLASSES):
         if n <= most:
             a, b = _pair(k)
-            room = 2 * most - n + 1
-            return tuple([_DEVICE.view(h, (n,), (1,), i % room, np.dtype(np.float32)) for h, i in ((a, bits), (b, bits2))])
+            span = 2 * most - n + 1
+            return tuple([_DEVICE.view(h, (n,), (1,), i % span, np.dtype(np.float32)) for h, i in ((a, bits), (b, bits2))])
     return _seeded(n, bits)
 
 
@@ -89,7 +89,7 @@ def _stretch(n, at, plus, part):
     return op(P.Sub)(d, op(P.Floor)(d))
 
 
-def _place(at, part):
+def _rng_state(at, part):
     """Returns seed and offset in the form that Ascend's kernels expect."""
     return tuple([from_contiguous(np.array(v, np.int64)) for v in ((at[0] & _MASK >> 1), at[1] + part)])
 
@@ -99,7 +99,7 @@ def uniform(shape, at, dtype=_F32, part=0):
     independent tensors of a draw."""
     n = math.prod(shape)
     if ASCEND:
-        return op(G.RandExt)(tuple(shape), *new_buffer(_place, at, part), dtype, None)
+        return op(G.RandExt)(tuple(shape), *new_buffer(_rng_state, at, part), dtype, None)
     u = _stretch(n, at, 0, part).view(tuple(shape))
     if dtype == _F64:
         low = _stretch(n, at, 1, part).view(tuple(shape))
@@ -116,7 +116,7 @@ def log_uniform(shape, at, dtype=_F32):
 def normal(shape, at, dtype=_F32):
     """Returns standard normal numbers (Box-Muller)."""
     if ASCEND:
-        return op(G.Randn)(tuple(shape), *new_buffer(_place, at, 0), dtype, None)
+        return op(G.Randn)(tuple(shape), *new_buffer(_rng_state, at, 0), dtype, None)
     n = math.prod(shape)
     k = -(-n // 2)
     r = op(P.Sqrt)(op(P.Mul)(log_uniform((k,), at, dtype), number(-2.0, dtype)))
@@ -125,7 +125,7 @@ def normal(shape, at, dtype=_F32):
     return (z if 2 * k == n else copied(_DEVICE.view(z, (n,), (1,), 0, np.dtype(np.float32 if dtype == _F32 else np.float64)))).view(tuple(shape))
 
 
-def kept(shape, keep, generator, dtype=_F32):
+def keep_mask(shape, keep, generator, dtype=_F32):
     """Returns 1 with probability `keep`, else 0."""
     if generator.on_host:
         return _DEVICE.upload(_host_mask(tuple(shape), keep, generator.for_host()).astype(npu.STYPES[dtype]))
@@ -145,7 +145,7 @@ def _host_mask(shape, keep, generator):
 
 
 # ------------------------------------------------------------------ by dtype
-def _wide(dtype):
+def _upcast_dtype(dtype):
     """Returns the dtype in which random numbers of a dtype are computed."""
     return dtype if dtype in (_F32, _F64) else _F32
 
@@ -153,7 +153,7 @@ def _wide(dtype):
 def _uniform(shape, dtype, low, high, generator):
     if dtype not in _FLOATS:
         raise UnsupportedByKernel
-    d = _wide(dtype)
+    d = _upcast_dtype(dtype)
     u = uniform(shape, drawn(generator), d)
     if (low, high) != (0.0, 1.0):
         # Rounding must not reach `high`.
@@ -174,7 +174,7 @@ def _normal(shape, dtype, mean, std, generator):
         raise UnsupportedByKernel
     if not std >= 0:
         raise UnsupportedByKernel  # the host kernel raises the error
-    d = _wide(dtype)
+    d = _upcast_dtype(dtype)
     z = normal(shape, drawn(generator), d)
     if std != 1:
         z = op(P.Mul)(z, number(std, d))
@@ -265,7 +265,7 @@ def _bernoulli(a, *, generator):
     d = dtype_of(a)
     if d not in _FLOATS:
         raise UnsupportedByKernel
-    w = _wide(d)
+    w = _upcast_dtype(d)
     hit = op(P.Less)(uniform(shape_of(a), drawn(generator), w), cast(a, w))
     return cast(op(P.Mul)(hit, number(1.0, w)), d)
 
@@ -295,7 +295,7 @@ def _multinomial(a, *, num_samples, replacement, generator):
 def _bernoulli_p(a, *, p, generator):
     if not 0 <= p <= 1 or dtype_of(a) not in DTYPES.values() or dtype_of(a) is ms.bool_:
         raise UnsupportedByKernel
-    drawn_ = kept(shape_of(a), p, generator)
+    drawn_ = keep_mask(shape_of(a), p, generator)
     return cast(drawn_, dtype_of(a))
 
 
@@ -325,7 +325,7 @@ def _randint_(h, *, low, high, generator):
 def _bernoulli_(h, *, p, generator):
     if not 0 <= p <= 1 or generator.on_host:
         raise UnsupportedByKernel
-    _filled(h, kept(shape_of(h), p, generator))
+    _filled(h, keep_mask(shape_of(h), p, generator))
 
 
 @kernel("bernoulli_by_", target="Ascend")
@@ -333,7 +333,7 @@ def _bernoulli_by_(h, p, *, generator):
     """The caller has checked that all values are probabilities."""
     if dtype_of(p) not in _FLOATS:
         raise UnsupportedByKernel
-    w = _wide(dtype_of(p))
+    w = _upcast_dtype(dtype_of(p))
     _filled(h, op(P.Less)(uniform(shape_of(h), drawn(generator), w), cast(p, w)))
 
 
@@ -362,7 +362,7 @@ def _by_inverse(name, rule, check):
         d = dtype_of(h)
         if d not in _FLOATS or not check(**constants):
             raise UnsupportedByKernel
-        _filled(h, rule(_wide(d), shape_of(h), drawn(generator), **constants))
+        _filled(h, rule(_upcast_dtype(d), shape_of(h), drawn(generator), **constants))
 
 
 def _exponential(d, shape, at, lambd):
@@ -391,5 +391,5 @@ def _log_normal_(h, *, mean, std, generator):
     d = dtype_of(h)
     if d not in _FLOATS or not std > 0:
         raise UnsupportedByKernel
-    z = normal(shape_of(h), drawn(generator), _wide(d))
-    _filled(h, op(P.Exp)(op(P.Add)(_times(z, std, _wide(d)), number(mean, _wide(d)))))
+    z = normal(shape_of(h), drawn(generator), _upcast_dtype(d))
+    _filled(h, op(P.Exp)(op(P.Add)(_times(z, std, _upcast_dtype(d)), number(mean, _upcast_dtype(d)))))

@@ -8,7 +8,7 @@ from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._ops import complex_size
 from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, UnsupportedByKernel, P, broadcast, cast, copied,
                                                        dtype_of, full,
-                                                       is_contiguous, kept, kernel, ms, number, op, reshape, shape_of)
+                                                       is_contiguous, cached_constants, kernel, ms, number, op, reshape, shape_of)
 
 _INTS = "int8 int16 int32 int64 uint8"
 
@@ -45,7 +45,7 @@ def sums(x, axes=None, keepdim=False):
 _ROWS = 512
 
 
-@kept(64)
+@cached_constants(64)
 def ones(n):
     """Returns a cached (1, n) tensor of ones."""
     return full((1, n), 1, ms.float32)
@@ -88,24 +88,24 @@ def _column_sum(a):
     return sums(reshape(a, (1, *shape)) if len(shape) == 1 else a, tuple(range(max(len(shape) - 1, 1))))
 
 
-def spread_over(g, shape):
+def broadcast_to_shape(g, shape):
     """Returns a new tensor: `g` broadcast to `shape`."""
     return copied(broadcast(g, shape))
 
 
 @kernel("expand_reduced", half=True)
-def _spread(g, *, shape, axes, keepdim):
+def _expand_reduced(g, *, shape, axes, keepdim):
     have = shape_of(g)
     if axes is not None and not keepdim:
         g = g.view(reduced(shape, axes, True)) if is_contiguous(g) else reshape(g, reduced(shape, axes, True))
     elif axes is None and have:
         g = reshape(g, (1,) * len(shape))
-    return spread_over(g, shape)
+    return broadcast_to_shape(g, shape)
 
 
 @kernel("expand_rows", half=True)
 def _expand_rows(g, *, shape):
-    return spread_over(g, shape)
+    return broadcast_to_shape(g, shape)
 
 
 def _over(x, n):
@@ -149,8 +149,8 @@ def _prod_backward(g, a, out, *, axis, keepdim):
         return copied(g)
     x, at = (reshape(a, (-1,)), 0) if axis is None else (a, axis)
     others = op(P.Mul)(op(P.CumProd, True, False)(x, at), op(P.CumProd, True, True)(x, at))
-    wide = reshape(g, (1,) * len(shape)) if axis is None else g if keepdim else reshape(g, reduced(shape, (axis,), True))
-    return op(P.Mul)(reshape(others, shape), wide)
+    grad = reshape(g, (1,) * len(shape)) if axis is None else g if keepdim else reshape(g, reduced(shape, (axis,), True))
+    return op(P.Mul)(reshape(others, shape), grad)
 
 
 # ------------------------------------------------------------------ min and max
@@ -179,7 +179,7 @@ def _extreme(name, reduce, along, truth):
             r = _where_nan(op(P.ReduceAny, keepdim)(op(P.IsNan)(a), axes), r)
         return r
 
-    def places(a, axis, keepdim):
+    def extreme_indices(a, axis, keepdim):
         """Returns (indices, values) along an axis: the first NaN, or else the first extreme value.
         """
         if not shape_of(a):
@@ -197,15 +197,15 @@ def _extreme(name, reduce, along, truth):
 
     @kernel(name + "_dim", target="CPU", only=f"float32 float64 {_INTS}")
     def pair(a, *, axis, keepdim):
-        at, r = places(a, axis, keepdim)
+        at, r = extreme_indices(a, axis, keepdim)
         return r, at
 
     @kernel("arg" + name, target="CPU", only=f"float32 float64 {_INTS}")
     def arg(a, *, axis, keepdim):
         if axis is None:
-            r = places(reshape(a, (-1,)), 0, False)[0]
+            r = extreme_indices(reshape(a, (-1,)), 0, False)[0]
             return r.view((1,) * len(shape_of(a))) if keepdim else r
-        return places(a, axis, keepdim)[0]
+        return extreme_indices(a, axis, keepdim)[0]
 
 
 _extreme("max", P.ReduceMax, P.ArgMaxWithValue, P.ReduceAny)
@@ -225,7 +225,7 @@ _extreme_ascend("max")
 _extreme_ascend("min")
 
 
-def _spread_back(y, shape, axes, keepdim):
+def _expand_back(y, shape, axes, keepdim):
     """Restores the reduced dimensions with size 1."""
     return y if keepdim and axes is not None else reshape(y, reduced(shape, axes, True))
 
@@ -240,7 +240,7 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
     if d in HALF and not ASCEND:
         r = _extreme_share(cast(a, ms.float32), cast(out, ms.float32), axes=axes, keepdim=keepdim, nan=nan)
         return cast(r, d)
-    y = _spread_back(out, shape, axes, keepdim)
+    y = _expand_back(out, shape, axes, keepdim)
     hit = op(P.Equal)(a, y)
     if nan:
         hit = op(P.LogicalOr)(hit, op(P.LogicalAnd)(_isnan(a), _isnan(y)))
@@ -339,7 +339,7 @@ def _var(a, axes, keepdim, correction, root):
 
 
 @kernel("mean_upcast", only=FLOATS, target="CPU")
-def _mean_upcast(a, *, axes, keepdim):
+def _upcast_mean(a, *, axes, keepdim):
     x, first = _from_first(a, axes)
     r = mean(x, axes, keepdim)
     return cast(r, dtype_of(a)) if first is None else op(P.Add)(r, reshape(first, shape_of(r)))

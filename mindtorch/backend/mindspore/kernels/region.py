@@ -64,7 +64,7 @@ def _overlapping(shape, strides, np_dtype):
 
 # ------------------------------------------------------------------ basic indices
 @kernel("slice_backward")
-def _place(g, *, shape, key):
+def _add_at(g, *, shape, key):
     r = zeros(shape, dtype_of(g))
     write(keyed(r, key), g)
     return r
@@ -102,8 +102,8 @@ def _read(a, *, base, region):
             and _shape_only(have, kind, _elements(steps, kind.itemsize)).flags.c_contiguous):
         k = kind.itemsize
         return fresh(view(dense(a), shape, _elements(strides, k), offset // k, kind))
-    whole, part, _ = _canvas(base, region)
-    write(whole, a)
+    full, part, _ = _canvas(base, region)
+    write(full, a)
     return fresh(part)
 
 

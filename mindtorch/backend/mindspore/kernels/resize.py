@@ -9,13 +9,14 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import resize as host
-from mindtorch.backend.mindspore.kernels._call import (G, UnsupportedByKernel, P, STYPES, stype_of, copied, dtype_of, from_contiguous, kept, kernel, op,
+from mindtorch.backend.mindspore.kernels._call import (G, UnsupportedByKernel, P, STYPES, stype_of, copied, dtype_of, from_contiguous, cached_constants, kernel,
+                                                       op,
                                                        reshape,
                                                        shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels._index_utils import dense, permuted, view
 
 
-@kept(512)
+@cached_constants(512)
 def _maps(kind, size, out, scales, align, dtype):
     """Returns (axis, (indices of the taps, their weights or None), interpolation matrix (in, out))
     for each axis that changes."""
@@ -137,12 +138,12 @@ def _grid_sampler_3d(x, grid, *, kind, padding, align):
 def _grid_sampler_backward(g, x, grid, *, kind, padding, align, needs):
     if kind == "bicubic":
         raise UnsupportedByKernel
-    s, places = shape_of(x), shape_of(grid)
+    s, grid_shape = shape_of(x), shape_of(grid)
     if len(s) == 5:
         gx, gg = op(G.GridSampler3DGrad, kind, padding, align)(g, x, grid)
         return gx if needs[0] else None, gg if needs[1] else None
     # GridSampler2DGrad writes out of bounds.
     x, grid = _solid(x, grid)
-    gx, gg = op(G.GridSampler3DGrad, kind, padding, align)(reshape(g, (*s[:2], 1, *places[1:3])), x, grid)
-    flat = copied(op(P.Slice)(reshape(gg, (*places[:3], 3)), (0, 0, 0, 0), places)) if needs[1] else None
+    gx, gg = op(G.GridSampler3DGrad, kind, padding, align)(reshape(g, (*s[:2], 1, *grid_shape[1:3])), x, grid)
+    flat = copied(op(P.Slice)(reshape(gg, (*grid_shape[:3], 3)), (0, 0, 0, 0), grid_shape)) if needs[1] else None
     return reshape(gx, s) if needs[0] else None, flat

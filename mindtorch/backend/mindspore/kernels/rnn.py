@@ -41,7 +41,7 @@ def _turned(x, *order):
     return copied(op(P.Transpose)(x, order))
 
 
-def _whole(sizes, w_hr):
+def _uniform_sizes(sizes, w_hr):
     """Returns (steps, batch) of sequences of equal length."""
     if w_hr is not None or len(set(sizes)) != 1:
         raise UnsupportedByKernel
@@ -73,7 +73,7 @@ def _turned_back(x, reverse):
     return op(P.ReverseV2, (0,))(x) if reverse else x
 
 
-def _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep):
+def _fused_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep):
     """Computes the kernel `lstm`. The operands and results that the gradient needs are stored as
     the attribute `pooled` of the work tensor."""
     inner, hidden = shape_of(x)[1], shape_of(c0)[1]
@@ -91,7 +91,7 @@ def _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep):
     return (*([copied(a) for a in r] if not reverse else (r[0], copied(r[1]), copied(r[2]))), work)
 
 
-def _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs):
+def _fused_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs):
     turned, h0, c0, w, y, h, c = work.pooled[0]
     inner, hidden = shape_of(x)[1], shape_of(c)[2]
     count, biased = shape_of(w)[0], shape_of(w)[0] > 4 * hidden * (inner + hidden)
@@ -112,14 +112,14 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     """Maps x (rows, I), h0 and c0 (B, H) to (y (rows, H), h, c). With `keep`, it also returns what
     `lstm_backward` expects: i, f, g, o, previous c, tanh(c) and previous h of all steps, shape
     (steps, 7 * H, B)."""
-    steps, n = _whole(sizes, w_hr)
+    steps, n = _uniform_sizes(sizes, w_hr)
     if shape_of(h0)[0] != n:
         raise UnsupportedByKernel
     low = dtype_of(x)
     if low in HALF:
         x, h0, c0, w_ih, w_hh, b_ih, b_hh = [None if a is None else cast(a, ms.float32) for a in (x, h0, c0, w_ih, w_hh, b_ih, b_hh)]
     if not ASCEND and dtype_of(x) is ms.float32 and (steps > 1 or math.prod(shape_of(w_hh)) + math.prod(shape_of(w_ih)) < _LARGE_CELL):
-        y, h, c, *work = _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep)
+        y, h, c, *work = _fused_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep)
         return (y, h, c, *work) if low not in HALF else (cast(y, low), cast(h, low), cast(c, low), *work)
     hidden = shape_of(c0)[1]
     first = matmul(x, w_ih, False, True)
@@ -128,29 +128,29 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     first = _turned(first.view((steps, n, 4 * hidden)), 0, 2, 1)
     h, c = _turned(h0, 1, 0), _turned(c0, 1, 0)
     add, mul, tanh, sigmoid = op(P.Add), op(P.Mul), o.tanh, o.sigmoid
-    ys, kept = [None] * steps, [None] * steps
+    ys, saved = [None] * steps, [None] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         z = add(_step(first, t), matmul(w_hh, h))
         i_f, g, out = sigmoid(_part(z, 0, 2 * hidden)), tanh(_part(z, 2 * hidden, hidden)), sigmoid(_part(z, 3 * hidden, hidden))
         new = add(mul(_part(i_f, hidden, hidden), c), mul(_part(i_f, 0, hidden), g))
         tc = tanh(new)
         if keep:
-            kept[t] = op(P.Concat, 0)((i_f, g, out, c, tc, h))
+            saved[t] = op(P.Concat, 0)((i_f, g, out, c, tc, h))
         h, c = mul(out, tc), new
         ys[t] = h
     y = _turned(_stacked(ys, 0), 0, 2, 1).view((steps * n, hidden))
     r = y, _turned(h, 1, 0), _turned(c, 1, 0)
     if low in HALF:
         r = tuple([cast(a, low) for a in r])
-    return (*r, _stacked(kept, 0)) if keep else r
+    return (*r, _stacked(saved, 0)) if keep else r
 
 
 @kernel("lstm_backward")
 def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
     """Returns the gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh and w_hr."""
-    steps, n = _whole(sizes, w_hr)
+    steps, n = _uniform_sizes(sizes, w_hr)
     if hasattr(work, "pooled"):
-        return _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs)
+        return _fused_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs)
     if len(shape_of(work)) != 3:
         raise UnsupportedByKernel  # saved by the host kernel
     hidden = shape_of(gc)[1]

@@ -16,14 +16,14 @@ from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 _REAL = "float32 float64 int64 int32 int16 int8 uint8 float16 bfloat16"
-_WHOLE = (ms.int64, ms.int32, ms.int16, ms.int8, ms.uint8, ms.bool_)
+_INTEGRAL = (ms.int64, ms.int32, ms.int16, ms.int8, ms.uint8, ms.bool_)
 
 
 # ------------------------------------------------------------------ cumsum, cumprod
 def _running(name, run, only=None):
     @kernel(name, only=only)
     def f(a, *, axis):
-        a = dense(a) if dtype_of(a) not in _WHOLE else cast(dense(a), ms.int64)
+        a = dense(a) if dtype_of(a) not in _INTEGRAL else cast(dense(a), ms.int64)
         return run(a, axis) if shape_of(a) else fresh(a)
     return f
 
@@ -47,9 +47,9 @@ def _recurrence(g, r, axis):
     s = dense(g)
     r = dense(r)
     while d < n:
-        gone, kept = narrowed(s, axis, 0, n - d), narrowed(s, axis, n - d, n)
+        gone, tail = narrowed(s, axis, 0, n - d), narrowed(s, axis, n - d, n)
         here = dense(narrowed(r, axis, 0, n - d))
-        s = joined((op(P.Add)(dense(gone), op(P.Mul)(here, dense(narrowed(s, axis, d, n)))), kept), axis)
+        s = joined((op(P.Add)(dense(gone), op(P.Mul)(here, dense(narrowed(s, axis, d, n)))), tail), axis)
         if 2 * d < n:
             r = joined((op(P.Mul)(here, dense(narrowed(r, axis, d, n))), narrowed(r, axis, n - d, n)), axis)
         d *= 2
@@ -71,17 +71,17 @@ def _cumprod_backward(g, a, out, *, axis):
 
 def _products_back(g, a, out, axis):
     if STATE.on is not None:
-        runtime_assert(a, _noughts_and_finite)
+        runtime_assert(a, _check_zeros_finite)
         some = op(P.Equal)(dense(a), number(0.0, dtype_of(a)))
         some = expanded(op(P.ReduceAny, True)(some, tuple(range(len(shape_of(a))))), shape_of(a))
         return op(P.Select)(some, _by_recurrence(g, a, out, axis), _by_quotient(g, a, out, axis))
     if host_span(a).all():
         return _by_quotient(g, a, out, axis)
-    _noughts_and_finite(a)
+    _check_zeros_finite(a)
     return _by_recurrence(g, a, out, axis)
 
 
-def _noughts_and_finite(a):
+def _check_zeros_finite(a):
     # The recurrence multiplies several elements at once, so a zero could meet an infinity.
     a = memory_of(a)
     if not a.all() and not np.isfinite(a).all():
@@ -140,10 +140,10 @@ def _logs_in_steps(a, axis):
     """Computes `logcumsumexp` of arbitrary values by doubling. After a step of distance d, every
     element covers the 2 * d elements that end at it."""
     shape, d = shape_of(a), 1
-    nought, least = zeros(shape, dtype_of(a)), full(shape, -np.inf, dtype_of(a))
+    zero, least = zeros(shape, dtype_of(a)), full(shape, -np.inf, dtype_of(a))
     while d < shape[axis]:
         before = joined((narrowed(least, axis, 0, d), narrowed(a, axis, 0, shape[axis] - d)), axis)
-        apart = op(P.Select)(op(P.Equal)(a, before), nought, op(P.Neg)(op(P.Abs)(op(P.Sub)(a, before))))
+        apart = op(P.Select)(op(P.Equal)(a, before), zero, op(P.Neg)(op(P.Abs)(op(P.Sub)(a, before))))
         a = op(P.Add)(o.maximum(a, before), o.log1p(o.exp(apart)))
         d *= 2
     return fresh(a) if d == 1 else a

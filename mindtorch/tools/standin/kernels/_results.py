@@ -2,7 +2,7 @@
 from mindtorch.tools.standin.kernels._engine import torch
 
 
-def wide(x):
+def upcast(x):
     """Upcasts half-precision dtypes to float32, in which the chip computes them."""
     return x.float() if x is not None and x.dtype in (torch.float16, torch.bfloat16) else x
 

@@ -82,9 +82,9 @@ def kernel(names: str, arguments: str):
 
     def enter(function):
         if inspect.isfunction(function):  # (builtin functions have no signature)
-            taken = function.__code__.co_argcount
-            if not function.__code__.co_flags & inspect.CO_VARARGS and taken != len(parsed):
-                raise TypeError(f"{names}: {len(parsed)} arguments are declared, the function takes {taken}")
+            accepted = function.__code__.co_argcount
+            if not function.__code__.co_flags & inspect.CO_VARARGS and accepted != len(parsed):
+                raise TypeError(f"{names}: {len(parsed)} arguments are declared, the function takes {accepted}")
         for name in names.split():
             if name in KERNELS:
                 raise ValueError(f"aclnn{name} is registered twice")

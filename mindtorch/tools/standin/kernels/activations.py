@@ -3,7 +3,7 @@ from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 
-def _wide(*tensors):
+def _upcast(*tensors):
     """Upcasts half types to float32: a formula of several steps rounds only once, as in the chip's
     kernel."""
     return [x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in tensors]
@@ -17,7 +17,7 @@ def _activation(name, function, settings="", inplace=False, backward=True):
         kernel("Inplace" + name, f"self!{scalars}")(lambda self, *rest: function(self, *rest))
     if backward:
         kernel(name + "Backward", f"gradOutput, self{scalars}, gradInput!")(
-            lambda g, self, *rest: gradients(lambda x: function(x, *rest[:-1]), *_wide(g, self))[0])
+            lambda g, self, *rest: gradients(lambda x: function(x, *rest[:-1]), *_upcast(g, self))[0])
 
 
 _activation("Relu", F.relu, inplace=True, backward=False)        # (its gradient is ThresholdBackward)
@@ -37,13 +37,13 @@ kernel("ThresholdBackward", "gradOutput, self, threshold:scalar, out!")(
 
 @kernel("SigmoidBackward", "gradOutput, output, gradInput!")
 def _sigmoid_backward(g, output, receiver):
-    g, y = _wide(g, output)
+    g, y = _upcast(g, output)
     return g * y * (1 - y)
 
 
 @kernel("TanhBackward", "gradOutput, output, gradInput!")
 def _tanh_backward(g, output, receiver):
-    g, y = _wide(g, output)
+    g, y = _upcast(g, output)
     return g * (1 - y * y)
 
 
@@ -55,7 +55,7 @@ kernel("GeluV2", "self, approximate:int, out!")(lambda self, approximate, out: F
 
 
 def _gelu_backward(g, x, approximate):
-    return gradients(lambda x: F.gelu(x, approximate=approximate), *_wide(g, x))[0]
+    return gradients(lambda x: F.gelu(x, approximate=approximate), *_upcast(g, x))[0]
 
 
 kernel("GeluBackward", "gradOutput, self, gradInput!")(lambda g, x, out: _gelu_backward(g, x, "tanh"))
@@ -68,12 +68,12 @@ kernel("LeakyRelu", "self, slope:scalar, out!")(lambda self, slope, out: F.leaky
 
 @kernel("LeakyReluBackward", "gradOutput, self, slope:scalar, is_result:bool, out!")
 def _leaky_relu_backward(g, self, slope, is_result, out):
-    g, x = _wide(g, self)
+    g, x = _upcast(g, self)
     return torch.where(x > 0, g, g * slope)  # (a result has the sign of its operand)
 
 
 def _elu(self, alpha, scale, input_scale):
-    x, = _wide(self)
+    x, = _upcast(self)
     return scale * torch.where(x > 0, x, alpha * torch.expm1(x * input_scale))
 
 
@@ -82,7 +82,7 @@ kernel("InplaceElu", "self!, alpha:scalar, scale:scalar, input_scale:scalar")(_e
 
 
 def _elu_backward(g, alpha, scale, input_scale, is_result, x):
-    g, x = _wide(g, x)
+    g, x = _upcast(g, x)
     slope = x + alpha * scale if is_result else alpha * scale * torch.exp(x * input_scale)
     return g * torch.where(x > 0, torch.full_like(x, scale), slope * input_scale)
 
@@ -99,18 +99,18 @@ kernel("LogSigmoidForward", "self, out!, buffer")(lambda self, out, buffer: F.lo
 
 @kernel("LogSigmoidBackward", "gradOutput, self, buffer, gradInput!")
 def _logsigmoid_backward(g, self, buffer, receiver):
-    g, x = _wide(g, self)
+    g, x = _upcast(g, self)
     return g * torch.sigmoid(-x)
 
 
 kernel("Prelu", "self, weight, out!")(lambda self, weight, out: F.prelu(self, weight))
 kernel("PreluBackward", "gradOutput, self, weight, gradInput!, gradWeight!")(
-    lambda g, self, weight, gx, gw: tuple(gradients(F.prelu, *_wide(g, self, weight))))
+    lambda g, self, weight, gx, gw: tuple(gradients(F.prelu, *_upcast(g, self, weight))))
 
 # Gated units, split into two halves.
 
 kernel("Glu", "self, dim:int, out!")(lambda self, dim, out: F.glu(self, dim))
-kernel("GluBackward", "gradOutput, self, dim:int, out!")(lambda g, self, dim, out: gradients(lambda x: F.glu(x, dim), *_wide(g, self))[0])
+kernel("GluBackward", "gradOutput, self, dim:int, out!")(lambda g, self, dim, out: gradients(lambda x: F.glu(x, dim), *_upcast(g, self))[0])
 
 
 def _swiglu(x, dim):
@@ -118,23 +118,23 @@ def _swiglu(x, dim):
     return F.silu(gate) * value
 
 
-kernel("SwiGlu", "x, dim:int, out!")(lambda x, dim, out: _swiglu(*_wide(x), dim))
-kernel("SwiGluGrad", "gradOutput, x, dim:int, out!")(lambda g, x, dim, out: gradients(lambda x: _swiglu(x, dim), *_wide(g, x))[0])
+kernel("SwiGlu", "x, dim:int, out!")(lambda x, dim, out: _swiglu(*_upcast(x), dim))
+kernel("SwiGluGrad", "gradOutput, x, dim:int, out!")(lambda g, x, dim, out: gradients(lambda x: _swiglu(x, dim), *_upcast(g, x))[0])
 
 # Softmax.
 
-kernel("Softmax", "self, dim:int, out!")(lambda self, dim, out: F.softmax(*_wide(self), dim))
-kernel("LogSoftmax", "self, dim:int, out!")(lambda self, dim, out: F.log_softmax(*_wide(self), dim))
+kernel("Softmax", "self, dim:int, out!")(lambda self, dim, out: F.softmax(*_upcast(self), dim))
+kernel("LogSoftmax", "self, dim:int, out!")(lambda self, dim, out: F.log_softmax(*_upcast(self), dim))
 
 
 @kernel("SoftmaxBackward", "gradOutput, output, dim:int, gradInput!")
 def _softmax_backward(g, output, dim, receiver):
-    g, y = _wide(g, output)
+    g, y = _upcast(g, output)
     product = g * y
     return product - y * product.sum(dim, keepdim=True)
 
 
 @kernel("LogSoftmaxBackward", "gradOutput, output, dim:int, gradInput!")
 def _log_softmax_backward(g, output, dim, receiver):
-    g, y = _wide(g, output)
+    g, y = _upcast(g, output)
     return g - torch.exp(y) * g.sum(dim, keepdim=True)

@@ -4,7 +4,7 @@ Gradients use the forward's saved tensors (maximum score, sum of exponentials, t
 the scores, so that stale buffers are detected. A row that is masked completely returns zeros.
 """
 from mindtorch.tools.standin.kernels._engine import torch
-from mindtorch.tools.standin.kernels._results import wide
+from mindtorch.tools.standin.kernels._results import upcast
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 _LOWEST = -3.4028234663852886e38
@@ -19,11 +19,11 @@ def _heads(x, layout, heads):
     """Reshapes to [batch, heads, length, size]. `heads` matters only in layouts that do not contain
     it."""
     if layout == "BNSD":
-        return wide(x)
+        return upcast(x)
     if layout == "BSND":
-        return wide(x).transpose(1, 2)
+        return upcast(x).transpose(1, 2)
     if layout in ("BSH", "SBH"):
-        x = wide(x).reshape(x.shape[0], x.shape[1], heads, -1)
+        x = upcast(x).reshape(x.shape[0], x.shape[1], heads, -1)
         return x.transpose(1, 2) if layout == "BSH" else x.permute(1, 2, 0, 3)
     raise NotImplementedError(f"attention in the layout {layout}")
 
@@ -66,7 +66,7 @@ def _left_out(mask, sparse, before, after, prefix, batch, rows, columns):
     raise NotImplementedError(f"attention with sparse mode {sparse}")
 
 
-def _kept(bits, keep, start, shape):
+def _keep_mask(bits, keep, start, shape):
     """Returns the scaling of probabilities by a dropout mask (one bit each, least significant
     first): 0 or 1/keep; and the bit offset after it."""
     n = 1
@@ -74,8 +74,8 @@ def _kept(bits, keep, start, shape):
         n *= s
     if bits is None:
         return None, start + n
-    places = torch.arange(start, start + n)
-    ones = (bits.reshape(-1)[places // 8].long() >> (places % 8)) & 1
+    positions = torch.arange(start, start + n)
+    ones = (bits.reshape(-1)[positions // 8].long() >> (positions % 8)) & 1
     return ones.reshape(list(shape)).float() / keep, start + n
 
 
@@ -86,7 +86,7 @@ class _Setting:
         _lacking("a padding mask", padding is not None)
         _lacking(f"positions of type {pse_type}", pse is not None and pse_type not in (0, 1))
         _lacking("dropout without a mask", keep != 1 and bits is None)
-        self.pse, self.bits, self.mask, self.prefix, self.scale, self.keep = wide(pse), bits, mask, prefix, scale, keep
+        self.pse, self.bits, self.mask, self.prefix, self.scale, self.keep = upcast(pse), bits, mask, prefix, scale, keep
         self.before, self.after, self.heads, self.layout, self.sparse, self.pse_type = before, after, heads, layout, sparse, pse_type
 
     def scores(self, q, k):
@@ -107,8 +107,8 @@ class _Setting:
         p = (s - largest).exp()
         total = p.sum(-1, keepdim=True)
         p = p / total.masked_fill(total == 0, 1)
-        kept, start = _kept(self.bits, self.keep, start, p.shape)
-        return (p if kept is None else p * kept) @ _repeated(v, q), largest, total, start
+        keep_scale, start = _keep_mask(self.bits, self.keep, start, p.shape)
+        return (p if keep_scale is None else p * keep_scale) @ _repeated(v, q), largest, total, start
 
     def backward(self, q, k, v, g, largest, total, result, start=0):
         """Returns the gradients of queries, keys, values and the bias of the scores, and the offset
@@ -116,10 +116,10 @@ class _Setting:
         s, left_out = self.scores(q, k)
         p = (s - largest[..., :1]).exp() / total[..., :1].masked_fill(total[..., :1] == 0, 1)
         p = p if left_out is None else p.masked_fill(left_out, 0)
-        kept, start = _kept(self.bits, self.keep, start, p.shape)
-        of_v = (p if kept is None else p * kept).transpose(-1, -2) @ g
+        keep_scale, start = _keep_mask(self.bits, self.keep, start, p.shape)
+        of_v = (p if keep_scale is None else p * keep_scale).transpose(-1, -2) @ g
         of_p = g @ _repeated(v, q).transpose(-1, -2)
-        of_s = p * ((of_p if kept is None else of_p * kept) - (g * result).sum(-1, keepdim=True))
+        of_s = p * ((of_p if keep_scale is None else of_p * keep_scale) - (g * result).sum(-1, keepdim=True))
         scaled = of_s * self.scale
         of_pse = None if self.pse is None else (scaled if self.pse_type == 1 else of_s)
         return scaled @ _repeated(k, q), _together(scaled.transpose(-1, -2) @ q, k), _together(of_v, v), of_pse, start
@@ -174,7 +174,7 @@ def _pieces(queries, keys):
 
 
 def _one(x, piece):
-    return wide(x[piece]).transpose(0, 1).unsqueeze(0)
+    return upcast(x[piece]).transpose(0, 1).unsqueeze(0)
 
 
 def _row(x):
@@ -209,7 +209,7 @@ def _backward_various(setting, q, k, v, g, largest, total, result, queries, keys
 
 
 _BESIDES = "pse, bits, padding, mask"
-_NUMBERS = "scale:double, keep:double, before:int, after:int, heads:int, layout:string, precise:int, sparse:int"
+_SCALARS = "scale:double, keep:double, before:int, after:int, heads:int, layout:string, precise:int, sparse:int"
 _OUT = "largest!, total!, softmax!, out!"
 _SAVED = "largest, total, softmax, result"
 _GRADS = "grad_q!, grad_k!, grad_v!, grad_pse!"
@@ -217,49 +217,49 @@ _LENGTHS = "queries:ints, keys:ints"
 _STARTS = "query_start:ints, key_start:ints"
 
 
-@kernel("FlashAttentionScore", f"q, k, v, {_BESIDES}, prefix:ints, {_NUMBERS}, {_OUT}")
+@kernel("FlashAttentionScore", f"q, k, v, {_BESIDES}, prefix:ints, {_SCALARS}, {_OUT}")
 def _flash(q, k, v, pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, precise, sparse, largest, total, *_):
     return _forward(_Setting(pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse), q, k, v, largest, total)
 
 
-@kernel("FlashAttentionScoreV2", f"q, k, v, {_BESIDES}, prefix:ints, {_STARTS}, {_NUMBERS}, pse_type:int, {_OUT}")
+@kernel("FlashAttentionScoreV2", f"q, k, v, {_BESIDES}, prefix:ints, {_STARTS}, {_SCALARS}, pse_type:int, {_OUT}")
 def _flash2(q, k, v, pse, bits, padding, mask, prefix, qs, ks, scale, keep, before, after, heads, layout, precise, sparse, pse_type, largest, total, *_):
     return _forward(_Setting(pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse, pse_type), q, k, v, largest, total)
 
 
-@kernel("FlashAttentionScoreGrad", f"q, k, v, grad, {_BESIDES}, {_SAVED}, prefix:ints, {_NUMBERS}, {_GRADS}")
+@kernel("FlashAttentionScoreGrad", f"q, k, v, grad, {_BESIDES}, {_SAVED}, prefix:ints, {_SCALARS}, {_GRADS}")
 def _flash_grad(q, k, v, g, pse, bits, padding, mask, largest, total, softmax, result, prefix, scale, keep, before, after, heads, layout, precise, sparse, *_):
     return _backward(_Setting(pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse), q, k, v, g, largest, total, result)
 
 
-@kernel("FlashAttentionScoreGradV2", f"q, k, v, grad, {_BESIDES}, {_SAVED}, prefix:ints, {_STARTS}, {_NUMBERS}, pse_type:int, {_GRADS}")
+@kernel("FlashAttentionScoreGradV2", f"q, k, v, grad, {_BESIDES}, {_SAVED}, prefix:ints, {_STARTS}, {_SCALARS}, pse_type:int, {_GRADS}")
 def _flash_grad2(q, k, v, g, pse, bits, padding, mask, largest, total, softmax, result, prefix, qs, ks, scale, keep, before, after, heads, layout, precise,
                  sparse, pse_type, *_):
     setting = _Setting(pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse, pse_type)
     return _backward(setting, q, k, v, g, largest, total, result)
 
 
-@kernel("FlashAttentionVarLenScore", f"q, k, v, {_BESIDES}, prefix:ints, {_LENGTHS}, {_NUMBERS}, {_OUT}")
+@kernel("FlashAttentionVarLenScore", f"q, k, v, {_BESIDES}, prefix:ints, {_LENGTHS}, {_SCALARS}, {_OUT}")
 def _various_flash(q, k, v, pse, bits, padding, mask, prefix, queries, keys, scale, keep, before, after, heads, layout, precise, sparse, largest, total, *_):
     setting = _Setting(pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse)
     return _forward_various(setting, q, k, v, queries, keys, largest, total)
 
 
-@kernel("FlashAttentionVarLenScoreV2", f"q, k, v, {_BESIDES}, prefix:ints, {_LENGTHS}, {_STARTS}, {_NUMBERS}, pse_type:int, {_OUT}")
+@kernel("FlashAttentionVarLenScoreV2", f"q, k, v, {_BESIDES}, prefix:ints, {_LENGTHS}, {_STARTS}, {_SCALARS}, pse_type:int, {_OUT}")
 def _various_flash2(q, k, v, pse, bits, padding, mask, prefix, queries, keys, qs, ks, scale, keep, before, after, heads, layout, precise, sparse, pse_type,
                     largest, total, *_):
     setting = _Setting(pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse, pse_type)
     return _forward_various(setting, q, k, v, queries, keys, largest, total)
 
 
-@kernel("FlashAttentionUnpaddingScoreGrad", f"q, k, v, grad, {_BESIDES}, {_SAVED}, prefix:ints, {_LENGTHS}, {_NUMBERS}, {_GRADS}")
+@kernel("FlashAttentionUnpaddingScoreGrad", f"q, k, v, grad, {_BESIDES}, {_SAVED}, prefix:ints, {_LENGTHS}, {_SCALARS}, {_GRADS}")
 def _various_grad(q, k, v, g, pse, bits, padding, mask, largest, total, softmax, result, prefix, queries, keys, scale, keep, before, after, heads, layout,
                   precise, sparse, *_):
     setting = _Setting(pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse)
     return _backward_various(setting, q, k, v, g, largest, total, result, queries, keys)
 
 
-@kernel("FlashAttentionUnpaddingScoreGradV2", f"q, k, v, grad, {_BESIDES}, {_SAVED}, prefix:ints, {_LENGTHS}, {_STARTS}, {_NUMBERS}, pse_type:int, {_GRADS}")
+@kernel("FlashAttentionUnpaddingScoreGradV2", f"q, k, v, grad, {_BESIDES}, {_SAVED}, prefix:ints, {_LENGTHS}, {_STARTS}, {_SCALARS}, pse_type:int, {_GRADS}")
 def _various_grad2(q, k, v, g, pse, bits, padding, mask, largest, total, softmax, result, prefix, queries, keys, qs, ks, scale, keep, before, after, heads,
                    layout, precise, sparse, pse_type, *_):
     setting = _Setting(pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse, pse_type)
@@ -328,7 +328,7 @@ def _ring(result, largest, total, new_result, new_largest, new_total, queries, l
     if layout == "SBH":
         shares = [x.permute(2, 0, 1, 3) for x in shares]  # [B, N, S, 1] to match [S, B, N, size]
         each = each[:2] + [a.shape[1], -1]
-    y = sum(wide(x).reshape(each) * share for x, share in zip((result, new_result), shares))
+    y = sum(upcast(x).reshape(each) * share for x, share in zip((result, new_result), shares))
     return y.reshape(result.shape), m, a + b
 
 
@@ -353,14 +353,14 @@ def _rotated(x, cos, sin, mode):
     return (torch.cat((x[..., ::2], x[..., 1::2]), -1) if mode == 3 else x) * cos + turned * sin
 
 
-kernel("RotaryPositionEmbedding", "x, cos, sin, mode:int, out!")(lambda x, cos, sin, mode, out: _rotated(wide(x), wide(cos), wide(sin), mode))
+kernel("RotaryPositionEmbedding", "x, cos, sin, mode:int, out!")(lambda x, cos, sin, mode, out: _rotated(upcast(x), upcast(cos), upcast(sin), mode))
 
 
 @kernel("RotaryPositionEmbeddingGrad", "grad, cos, sin, x, mode:int, grad_x!, grad_cos!, grad_sin!")
 def _rotated_grad(g, cos, sin, x, mode, *_):
     if x is None:  # x does not affect its own gradient
-        return gradients(lambda x: _rotated(x, wide(cos), wide(sin), mode), wide(g), torch.zeros_like(wide(g)))[0], None, None
-    return tuple(gradients(lambda x, c, s: _rotated(x, c, s, mode), wide(g), wide(x), wide(cos), wide(sin)))
+        return gradients(lambda x: _rotated(x, upcast(cos), upcast(sin), mode), upcast(g), torch.zeros_like(upcast(g)))[0], None, None
+    return tuple(gradients(lambda x, c, s: _rotated(x, c, s, mode), upcast(g), upcast(x), upcast(cos), upcast(sin)))
 
 
 def _compressed(x, weight, lengths, block, stride):
@@ -371,7 +371,7 @@ def _compressed(x, weight, lengths, block, stride):
 
 
 kernel("NsaCompress", "x, weight, lengths:ints, layout:string, block:int, stride:int, kind:int, out!")(
-    lambda x, weight, lengths, layout, block, stride, kind, out: _compressed(wide(x), wide(weight), lengths, block, stride))
+    lambda x, weight, lengths, layout, block, stride, kind, out: _compressed(upcast(x), upcast(weight), lengths, block, stride))
 kernel("NsaCompressGrad", "grad, x, weight, lengths:ints, block:int, stride:int, kind:int, layout:string, grad_x!, grad_weight!")(
     lambda g, x, weight, lengths, block, stride, *_: tuple(
-        gradients(lambda x, weight: _compressed(x, weight, lengths, block, stride), wide(g), wide(x), wide(weight))))
+        gradients(lambda x, weight: _compressed(x, weight, lengths, block, stride), upcast(g), upcast(x), upcast(weight))))

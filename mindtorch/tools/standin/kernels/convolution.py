@@ -1,6 +1,6 @@
 """Convolutions, and im2col."""
 from mindtorch.tools.standin.kernels._engine import F
-from mindtorch.tools.standin.kernels._results import chosen, wide
+from mindtorch.tools.standin.kernels._results import chosen, upcast
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 _FORWARD = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -19,24 +19,25 @@ def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_
 
 @kernel("Convolution", "input, weight, bias, stride:ints, padding:ints, dilation:ints, transposed:bool, output_padding:ints, groups:int, out!, cube:int8")
 def _forward(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, cube):
-    return _convolution(wide(x), wide(weight), wide(bias), stride, padding, dilation, transposed, output_padding, groups)
+    return _convolution(upcast(x), upcast(weight), upcast(bias), stride, padding, dilation, transposed, output_padding, groups)
 
 
 @kernel("ConvolutionBackward", "grad, input, weight, bias_sizes:ints, stride:ints, padding:ints, dilation:ints, transposed:bool, output_padding:ints, "
         "groups:int, mask:bools, cube:int8, grad_input!, grad_weight!, grad_bias!")
 def _backward(g, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask, cube, *_):
-    g = wide(g)
-    of_x, of_weight = gradients(lambda x, w: _convolution(x, w, None, stride, padding, dilation, transposed, output_padding, groups), g, wide(x), wide(weight))
+    g = upcast(g)
+    of_x, of_weight = gradients(lambda x, w: _convolution(x, w, None, stride, padding, dilation, transposed, output_padding, groups), g, upcast(x),
+                                upcast(weight))
     channels = g.dim() - len(stride) - 1
     return chosen(mask, of_x, of_weight, g.sum([d for d in range(g.dim()) if d != channels]) if mask[2] else None)
 
 
 @kernel("ConvTbc", "input, weight, bias, padding:int, out!, cube:int8")
 def _time_batch_channels(x, weight, bias, padding, out, cube):
-    return F.conv1d(wide(x).permute(1, 2, 0), wide(weight).permute(2, 1, 0), wide(bias), padding=padding).permute(2, 0, 1)
+    return F.conv1d(upcast(x).permute(1, 2, 0), upcast(weight).permute(2, 1, 0), upcast(bias), padding=padding).permute(2, 0, 1)
 
 
 kernel("Im2col", "input, kernel:ints, dilation:ints, padding:ints, stride:ints, out!")(
-    lambda x, size, dilation, padding, stride, out: F.unfold(wide(x), size, dilation, padding, stride))
+    lambda x, size, dilation, padding, stride, out: F.unfold(upcast(x), size, dilation, padding, stride))
 kernel("Im2colBackward", "grad, shape:ints, kernel:ints, dilation:ints, padding:ints, stride:ints, out!")(
-    lambda g, shape, size, dilation, padding, stride, out: F.fold(wide(g), shape, size, dilation, padding, stride))
+    lambda g, shape, size, dilation, padding, stride, out: F.fold(upcast(g), shape, size, dilation, padding, stride))

@@ -64,5 +64,5 @@ def _mask(shape, prob, seed, offset, dtype, out):
 @kernel("DropoutDoMask", "self, mask, prob:double, out!")
 def _dropout(self, mask, prob, out):
     bits = (mask.reshape(-1, 1) >> torch.arange(8, dtype=torch.uint8)) & 1
-    kept = bits.reshape(-1)[:self.numel()].reshape(self.shape).bool()
-    return torch.where(kept, self / (1 - prob), torch.zeros_like(self)) if prob < 1 else torch.zeros_like(self)
+    retained = bits.reshape(-1)[:self.numel()].reshape(self.shape).bool()
+    return torch.where(retained, self / (1 - prob), torch.zeros_like(self)) if prob < 1 else torch.zeros_like(self)

@@ -1,7 +1,7 @@
 """Mixture of experts: sorting tokens by expert and back; deformable attention, sampled at locations
 of feature maps."""
 from mindtorch.tools.standin.kernels._engine import F, torch
-from mindtorch.tools.standin.kernels._results import wide
+from mindtorch.tools.standin.kernels._results import upcast
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 
@@ -12,10 +12,10 @@ def _order(experts):
     return order, order.argsort(stable=True)
 
 
-def _rows(x, places):
+def _rows(x, indices):
     """Returns the rows at these indices; zeros for indices out of range."""
-    there = (places >= 0) & (places < x.shape[0])
-    return x[places.clamp(0, x.shape[0] - 1)] * there.reshape([-1] + [1] * (x.dim() - 1))
+    there = (indices >= 0) & (indices < x.shape[0])
+    return x[indices.clamp(0, x.shape[0] - 1)] * there.reshape([-1] + [1] * (x.dim() - 1))
 
 
 def _no_padding(padded):
@@ -24,40 +24,40 @@ def _no_padding(padded):
 
 
 @kernel("MoeTokenPermute", "tokens, experts, count:int, padded:bool, out!, places!")
-def _permute(tokens, experts, count, padded, out, places):
+def _permute(tokens, experts, count, padded, out, indices):
     _no_padding(padded)
     order, went = _order(experts)
     return tokens[order // (experts.numel() // tokens.shape[0])][:out.shape[0]], went
 
 
 @kernel("MoeTokenPermuteGrad", "grad, places, times:int, padded:bool, out!")
-def _permute_grad(g, places, times, padded, out):
+def _permute_grad(g, indices, times, padded, out):
     _no_padding(padded)
-    return _rows(wide(g), places.long()).reshape(-1, times, g.shape[-1]).sum(1)
+    return _rows(upcast(g), indices.long()).reshape(-1, times, g.shape[-1]).sum(1)
 
 
 @kernel("MoeTokenUnpermute", "tokens, places, chances, padded:bool, shape:ints, out!")
-def _unpermute(tokens, places, chances, padded, shape, out):
+def _unpermute(tokens, indices, chances, padded, shape, out):
     _no_padding(padded)
-    rows = _rows(wide(tokens), places.long())
-    return rows if chances is None else (rows.reshape(*chances.shape, -1) * wide(chances).unsqueeze(-1)).sum(1)
+    rows = _rows(upcast(tokens), indices.long())
+    return rows if chances is None else (rows.reshape(*chances.shape, -1) * upcast(chances).unsqueeze(-1)).sum(1)
 
 
 @kernel("MoeTokenUnpermuteGrad", "tokens, grad, places, chances, padded:bool, shape:ints, grad_tokens!, grad_chances!")
-def _unpermute_grad(tokens, g, places, chances, padded, *_):
+def _unpermute_grad(tokens, g, indices, chances, padded, *_):
     _no_padding(padded)
-    places, empty = places.long(), torch.zeros(tokens.shape)
-    there = (places < tokens.shape[0]).nonzero().reshape(-1)
+    indices, empty = indices.long(), torch.zeros(tokens.shape)
+    there = (indices < tokens.shape[0]).nonzero().reshape(-1)
     if chances is None:
-        return empty.index_copy(0, places[there], wide(g).float()[there]), None
-    shares = (wide(g).float().unsqueeze(1) * wide(chances).unsqueeze(-1)).flatten(0, 1)
-    of_chances = (_rows(wide(tokens), places).reshape(*chances.shape, -1) * wide(g).unsqueeze(1)).sum(-1)
-    return empty.index_copy(0, places[there], shares[there]), of_chances
+        return empty.index_copy(0, indices[there], upcast(g).float()[there]), None
+    shares = (upcast(g).float().unsqueeze(1) * upcast(chances).unsqueeze(-1)).flatten(0, 1)
+    of_chances = (_rows(upcast(tokens), indices).reshape(*chances.shape, -1) * upcast(g).unsqueeze(1)).sum(-1)
+    return empty.index_copy(0, indices[there], shares[there]), of_chances
 
 
 @kernel("MoeGatingTopKSoftmax", "x, finished, k:int, out!, experts!, rows!")
 def _gating(x, finished, k, out, *_):
-    y, experts = torch.softmax(wide(x), -1).topk(k, -1)
+    y, experts = torch.softmax(upcast(x), -1).topk(k, -1)
     if finished is not None:
         experts = experts.masked_fill(finished.unsqueeze(-1), x.shape[-1])
     count = x.numel() // x.shape[-1]
@@ -82,43 +82,43 @@ def _routed(x, experts, capacity, number, padded, flag, out, counts, before):
         starts = each.cumsum(0) - each
         in_turn = went - starts[flat]
         went = torch.where(in_turn < capacity, flat * capacity + in_turn, torch.full_like(went, -1))
-        kept = (went >= 0).nonzero().reshape(-1)
-        rows = torch.zeros([number * capacity, x.shape[1]], dtype=x.dtype).index_copy(0, went[kept], x[kept // times])
+        routed = (went >= 0).nonzero().reshape(-1)
+        rows = torch.zeros([number * capacity, x.shape[1]], dtype=x.dtype).index_copy(0, went[routed], x[routed // times])
         of = torch.arange(number).repeat_interleave(capacity)
         rows = rows.reshape(out.shape)
     else:
         rows, of = x[order // times][:out.shape[0]], flat[order][:out.shape[0]]
-    told = None if counts is None or not flag else each.cumsum(0) if flag == 1 else each
-    return rows, of, went, told, each if before else None
+    totals = None if counts is None or not flag else each.cumsum(0) if flag == 1 else each
+    return rows, of, went, totals, each if before else None
 
 
 @kernel("MoeInitRoutingV2", "x, experts, active:int, capacity:int, number:int, padded:int, flag:int, before:bool, out!, places!, counts!, counts_before!")
-def _route2(x, experts, active, capacity, number, padded, flag, before, out, places, counts, counts_before):
+def _route2(x, experts, active, capacity, number, padded, flag, before, out, indices, counts, counts_before):
     rows, _, *others = _routed(x, experts, capacity, number, padded, flag, out, counts, before)
     return rows, *others
 
 
 @kernel("MoeInitRoutingQuantV2", "x, experts, scale, offset, active:int, capacity:int, number:int, padded:int, flag:int, before:bool, mode:int, "
         "out!, places!, counts!, counts_before!, scales!")
-def _route_quant(x, experts, scale, offset, active, capacity, number, padded, flag, before, mode, out, places, counts, counts_before, scales):
-    rows, of, *others = _routed(wide(x), experts, capacity, number, padded, flag, out, counts, before)
+def _route_quant(x, experts, scale, offset, active, capacity, number, padded, flag, before, mode, out, indices, counts, counts_before, scales):
+    rows, of, *others = _routed(upcast(x), experts, capacity, number, padded, flag, out, counts, before)
     rows, found = rows.reshape(-1, x.shape[1]), None
     if mode == 0:
-        rows = rows * wide(scale) + wide(offset)
+        rows = rows * upcast(scale) + upcast(offset)
     else:
         if scale is not None:
-            rows = rows * (wide(scale)[of] if scale.shape[0] > 1 else wide(scale))
+            rows = rows * (upcast(scale)[of] if scale.shape[0] > 1 else upcast(scale))
         found = rows.abs().amax(-1) / 127
         rows = rows / found.masked_fill(found == 0, 1).unsqueeze(-1)
     return torch.clamp(torch.round(rows), -128, 127).reshape(out.shape), *others, found
 
 
 @kernel("MoeFinalizeRouting", "rows, x1, x2, bias, scales, places, experts, out!")
-def _finalize(rows, x1, x2, bias, scales, places, experts, out):
-    each = _rows(wide(rows), places.long()).reshape(scales.shape[1], *x1.shape).transpose(0, 1)
-    each = each if bias is None else each + wide(bias)[experts.long()]
-    y = wide(x1) + (each * wide(scales).unsqueeze(-1)).sum(1)
-    return y if x2 is None else y + wide(x2)
+def _finalize(rows, x1, x2, bias, scales, indices, experts, out):
+    each = _rows(upcast(rows), indices.long()).reshape(scales.shape[1], *x1.shape).transpose(0, 1)
+    each = each if bias is None else each + upcast(bias)[experts.long()]
+    y = upcast(x1) + (each * upcast(scales).unsqueeze(-1)).sum(1)
+    return y if x2 is None else y + upcast(x2)
 
 
 kernel("MoeComputeExpertTokens", "sorted, number:int, out!")(
@@ -144,10 +144,10 @@ def _sampled(value, shapes, starts, locations, weight):
 
 _MAPS = "value, shapes, starts, locations, weight"
 kernel("MultiScaleDeformableAttnFunction", f"{_MAPS}, out!")(
-    lambda value, shapes, starts, locations, weight, out: _sampled(wide(value), shapes, starts, wide(locations), wide(weight)))
+    lambda value, shapes, starts, locations, weight, out: _sampled(upcast(value), shapes, starts, upcast(locations), upcast(weight)))
 
 
 @kernel("MultiScaleDeformableAttentionGrad", f"{_MAPS}, grad, grad_value!, grad_locations!, grad_weight!")
 def _sampled_grad(value, shapes, starts, locations, weight, g, *_):
-    g = wide(g).reshape(g.shape[0], locations.shape[1], -1)
-    return tuple(gradients(lambda v, at, w: _sampled(v, shapes, starts, at, w), g, wide(value), wide(locations), wide(weight)))
+    g = upcast(g).reshape(g.shape[0], locations.shape[1], -1)
+    return tuple(gradients(lambda v, at, w: _sampled(v, shapes, starts, at, w), g, upcast(value), upcast(locations), upcast(weight)))

@@ -1,6 +1,6 @@
 """Reads and writes by index, by coordinates and by mask."""
 from mindtorch.tools.standin.kernels._engine import F, torch
-from mindtorch.tools.standin.kernels._results import wide
+from mindtorch.tools.standin.kernels._results import upcast
 from mindtorch.tools.standin.kernels._table import Sized, gradients, kernel
 
 
@@ -16,9 +16,9 @@ def _index(self, indices, out):
 
 
 def _index_put(self, indices, values, accumulate):
-    places = torch.arange(self.numel()).reshape(self.shape)[_key(self, indices, values.numel() == 0)]
-    values = values.to(self.dtype).expand(places.shape).reshape(-1)
-    return self.reshape(-1).index_put((places.reshape(-1),), values, accumulate=accumulate).reshape(self.shape)
+    positions = torch.arange(self.numel()).reshape(self.shape)[_key(self, indices, values.numel() == 0)]
+    values = values.to(self.dtype).expand(positions.shape).reshape(-1)
+    return self.reshape(-1).index_put((positions.reshape(-1),), values, accumulate=accumulate).reshape(self.shape)
 
 
 kernel("Index", "self, indices:tensors, out!")(_index)
@@ -27,19 +27,19 @@ kernel("IndexPutImpl", "self!, indices:tensors, values, accumulate:bool, unsafe:
 
 
 # ---- one dimension, the same index for all slices
-def _whole(index):
+def _as_int64(index):
     """Returns indices, passed as a list or as a tensor of any integer dtype, as an int64 tensor."""
     return index.long() if isinstance(index, torch.Tensor) else torch.tensor(index or [], dtype=torch.int64)
 
 
 def _index_fill(self, dim, index, value):
-    return self.index_fill(dim, _whole(index), value)
+    return self.index_fill(dim, _as_int64(index), value)
 
 
 kernel("IndexSelect", "self, dim:int, index, out!")(lambda self, dim, index, out: self.index_select(dim, index.reshape(-1)))
 kernel("IndexAdd", "self, dim:int, index, source, alpha:scalar, out!")(
     lambda self, dim, index, source, alpha, out: self.index_add(dim, index.reshape(-1), source.to(self.dtype), alpha=alpha))
-kernel("InplaceIndexCopy", "self!, dim:int, index, source")(lambda self, dim, index, source: self.index_copy(dim, _whole(index), source))
+kernel("InplaceIndexCopy", "self!, dim:int, index, source")(lambda self, dim, index, source: self.index_copy(dim, _as_int64(index), source))
 kernel("IndexFillTensor", "self, dim:int, index:ints, value:scalar, out!")(lambda self, dim, index, value, out: _index_fill(self, dim, index, value))
 kernel("InplaceIndexFillTensor", "self!, dim:int, index:ints, value:scalar")(_index_fill)
 
@@ -120,7 +120,7 @@ kernel("NonzeroV2", "self, out!")(lambda self, out: Sized(self.nonzero().t()))
 # ---- embeddings, one-hot
 def _embedding_gradient(grad, indices, rows, padding, by_frequency, out):
     """Returns an embedding's gradient. `padding` is out of range if no row is excluded."""
-    grad = wide(grad)
+    grad = upcast(grad)
     table = torch.zeros([rows, grad.shape[-1]], dtype=grad.dtype)
     padding = padding if 0 <= padding < rows else None
     return gradients(lambda t: F.embedding(indices.long(), t, padding, scale_grad_by_freq=by_frequency), grad, table)[0]
@@ -134,8 +134,8 @@ def _renormed(self, indices, longest, order):
 
 def _one_hot(self, classes, on, off, axis, out):
     at = axis if axis >= 0 else self.dim()
-    numbers = torch.arange(classes).reshape([classes] + [1] * (self.dim() - at))
-    return torch.where(self.unsqueeze(at) == numbers, on.reshape([]), off.reshape([]))
+    class_indices = torch.arange(classes).reshape([classes] + [1] * (self.dim() - at))
+    return torch.where(self.unsqueeze(at) == class_indices, on.reshape([]), off.reshape([]))
 
 
 kernel("Embedding", "weight, indices, out!")(lambda weight, indices, out: weight[indices.long()])

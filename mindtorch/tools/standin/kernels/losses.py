@@ -1,7 +1,7 @@
 """Losses and their gradients. `reduction` is 0 (none), 1 (mean) or 2 (sum). A gradient's seed has
 the loss's shape, or one element for all."""
 from mindtorch.tools.standin.kernels._engine import F
-from mindtorch.tools.standin.kernels._results import wide
+from mindtorch.tools.standin.kernels._results import upcast
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 REDUCTION = ("none", "mean", "sum", "batchmean")
@@ -10,7 +10,7 @@ REDUCTION = ("none", "mean", "sum", "batchmean")
 def _seeded(function, grad, x, reduction):
     """Returns the gradient of function(x) with respect to x."""
     seed = grad.expand(x.shape) if reduction == 0 else grad.reshape([])
-    return gradients(function, wide(seed), wide(x))[0]
+    return gradients(function, upcast(seed), upcast(x))[0]
 
 
 def _pair(name, function, between="", kinds=""):
@@ -22,12 +22,12 @@ def _pair(name, function, between="", kinds=""):
 
     def loss(self, target, *rest):
         *rest, out = rest
-        return function(wide(self), wide(target), *map(wide, rest[:n]), REDUCTION[rest[n]], *rest[n + 1:])
+        return function(upcast(self), upcast(target), *map(upcast, rest[:n]), REDUCTION[rest[n]], *rest[n + 1:])
 
     def gradient(grad, self, target, *rest):
         *rest, out = rest
-        weights = [wide(w) for w in rest[:n]]
-        return _seeded(lambda x: function(x, wide(target), *weights, REDUCTION[rest[n]], *rest[n + 1:]), grad, self, rest[n])
+        weights = [upcast(w) for w in rest[:n]]
+        return _seeded(lambda x: function(x, upcast(target), *weights, REDUCTION[rest[n]], *rest[n + 1:]), grad, self, rest[n])
 
     kernel(name, f"self, target, {before}reduction:int{after}, out!")(loss)
     kernel(name + "Backward", f"grad, self, target, {before}reduction:int{after}, out!")(gradient)
@@ -50,33 +50,33 @@ _pair("BinaryCrossEntropyWithLogits", lambda x, t, w, p, r: F.binary_cross_entro
 
 # ---- classes
 def _nll(x, target, weight, reduction, ignored):
-    return F.nll_loss(x, target.long(), wide(weight), ignore_index=ignored, reduction=REDUCTION[reduction])
+    return F.nll_loss(x, target.long(), upcast(weight), ignore_index=ignored, reduction=REDUCTION[reduction])
 
 
 def _total(target, weight, ignored):
     """Sums the weights of all targets that are not ignored."""
     counted = target.long()[target != ignored]
-    return wide(weight)[counted].sum()
+    return upcast(weight)[counted].sum()
 
 
 def _nll_gradient(grad, self, target, weight, reduction, ignored, total, out):
     seed = grad.expand(target.shape) if reduction == 0 else grad.reshape([])
-    return gradients(lambda x: _nll(x, target, weight, reduction, ignored), wide(seed), wide(self))[0]
+    return gradients(lambda x: _nll(x, target, weight, reduction, ignored), upcast(seed), upcast(self))[0]
 
 
 kernel("NLLLoss NLLLoss2d", "self, target, weight, reduction:int, ignored:int, out!, total!")(
-    lambda self, target, weight, reduction, ignored, out, total: (_nll(wide(self), target, weight, reduction, ignored), _total(target, weight, ignored)))
+    lambda self, target, weight, reduction, ignored, out, total: (_nll(upcast(self), target, weight, reduction, ignored), _total(target, weight, ignored)))
 kernel("NLLLossBackward NLLLoss2dBackward", "grad, self, target, weight, reduction:int, ignored:int, total, out!")(_nll_gradient)
 
 
 def _cross_entropy(x, target, weight, reduction, ignored, smoothing):
-    return F.cross_entropy(x, target.long(), wide(weight), ignore_index=ignored, reduction=reduction or "mean", label_smoothing=smoothing)
+    return F.cross_entropy(x, target.long(), upcast(weight), ignore_index=ignored, reduction=reduction or "mean", label_smoothing=smoothing)
 
 
 def _fused(self, target, weight, reduction, ignored, smoothing, scale, auxiliary, out, log_probabilities, z_loss, log_sum):
     if scale or auxiliary:
         raise NotImplementedError("the loss of log(Z)")
-    self = wide(self)
+    self = upcast(self)
     return _cross_entropy(self, target, weight, reduction, ignored, smoothing), F.log_softmax(self, 1), None, None
 
 
@@ -86,7 +86,7 @@ def _fused_gradient(grad, log_probabilities, target, weight, grad_z, log_sum, re
     seed = grad.expand(target.shape) if reduction == "none" else grad.reshape([])
     # (A softmax's logits are its log probabilities up to a constant, which affects neither the loss
     # nor its gradient.)
-    return gradients(lambda x: _cross_entropy(x, target, weight, reduction, ignored, smoothing), wide(seed), wide(log_probabilities))[0]
+    return gradients(lambda x: _cross_entropy(x, target, weight, reduction, ignored, smoothing), upcast(seed), upcast(log_probabilities))[0]
 
 
 kernel("CrossEntropyLoss", "self, target, weight, reduction:string, ignored:int, smoothing:double, scale:double, auxiliary:bool, "

@@ -1,16 +1,16 @@
 """Legacy ops (aclop) launched by MindSpore's own layers and optimizers: convolutions, pooling,
 norms, activations, dropout, optimizer steps."""
 from mindtorch.tools.standin.kernels._engine import F, torch
-from mindtorch.tools.standin.kernels._results import wide
+from mindtorch.tools.standin.kernels._results import upcast
 from mindtorch.tools.standin.kernels._table import generator, gradients, op
-from mindtorch.tools.standin.kernels.old_ops import _numbers, _of_inputs, _step
+from mindtorch.tools.standin.kernels.old_ops import _int_list, _of_inputs, _step
 
 
 def _differentiable(names, function, gradient=None):
     """Registers an elementwise op, and its gradient op with inputs (grad, input)."""
-    _of_inputs(names, lambda x: function(wide(x)))
+    _of_inputs(names, lambda x: function(upcast(x)))
     if gradient:
-        _of_inputs(gradient, lambda g, x: gradients(function, wide(g), wide(x))[0])
+        _of_inputs(gradient, lambda g, x: gradients(function, upcast(g), upcast(x))[0])
 
 
 # ---- convolutions: strides and dilations of all dimensions, padding before and after each
@@ -38,22 +38,22 @@ def _convolution(x, weight, bias, attributes):
 
 @op("Conv2D Conv3D")
 def _forward(inputs, outputs, attributes):
-    x, weight, bias = [*map(wide, inputs), None][:3]
+    x, weight, bias = [*map(upcast, inputs), None][:3]
     return [_convolution(x, weight, bias, attributes)]
 
 
 @op("Conv2DBackpropInput Conv3DBackpropInput")
 def _of_input(inputs, outputs, attributes):
     _, weight, g = inputs
-    weight = wide(weight)
-    return [gradients(lambda x: _convolution(x, weight, None, attributes), wide(g), torch.zeros(outputs[0].shape))[0]]
+    weight = upcast(weight)
+    return [gradients(lambda x: _convolution(x, weight, None, attributes), upcast(g), torch.zeros(outputs[0].shape))[0]]
 
 
 @op("Conv2DBackpropFilter Conv3DBackpropFilter")
 def _of_weight(inputs, outputs, attributes):
     x, _, g = inputs
-    x = wide(x)
-    return [gradients(lambda w: _convolution(x, w, None, attributes), wide(g), torch.zeros(outputs[0].shape))[0]]
+    x = upcast(x)
+    return [gradients(lambda w: _convolution(x, w, None, attributes), upcast(g), torch.zeros(outputs[0].shape))[0]]
 
 
 # ---- pools
@@ -89,22 +89,22 @@ def _mean_pool3(x, attributes):
                         attributes.get("divisor_override") or None)
 
 
-op("MaxPool")(lambda inputs, outputs, attributes: [_max_pool(wide(inputs[0]), attributes)])
-op("MaxPoolGrad")(lambda inputs, outputs, attributes: [gradients(lambda x: _max_pool(x, attributes), wide(inputs[2]), wide(inputs[0]))[0]])
-op("AvgPool")(lambda inputs, outputs, attributes: [_mean_pool(wide(inputs[0]), attributes)])
+op("MaxPool")(lambda inputs, outputs, attributes: [_max_pool(upcast(inputs[0]), attributes)])
+op("MaxPoolGrad")(lambda inputs, outputs, attributes: [gradients(lambda x: _max_pool(x, attributes), upcast(inputs[2]), upcast(inputs[0]))[0]])
+op("AvgPool")(lambda inputs, outputs, attributes: [_mean_pool(upcast(inputs[0]), attributes)])
 op("AvgPoolGrad")(lambda inputs, outputs, attributes: [
-    gradients(lambda x: _mean_pool(x, attributes), wide(inputs[1]), torch.zeros(outputs[0].shape))[0]])
-op("AvgPool3D")(lambda inputs, outputs, attributes: [_mean_pool3(wide(inputs[0]), attributes)])
+    gradients(lambda x: _mean_pool(x, attributes), upcast(inputs[1]), torch.zeros(outputs[0].shape))[0]])
+op("AvgPool3D")(lambda inputs, outputs, attributes: [_mean_pool3(upcast(inputs[0]), attributes)])
 op("AvgPool3DGrad")(lambda inputs, outputs, attributes: [
-    gradients(lambda x: _mean_pool3(x, attributes), wide(inputs[1]), torch.zeros(outputs[0].shape))[0]])
-op("CustAdaptiveAvgPool2D")(lambda inputs, outputs, attributes: [F.adaptive_avg_pool2d(wide(inputs[0]), list(outputs[0].shape[-2:]))])
+    gradients(lambda x: _mean_pool3(x, attributes), upcast(inputs[1]), torch.zeros(outputs[0].shape))[0]])
+op("CustAdaptiveAvgPool2D")(lambda inputs, outputs, attributes: [F.adaptive_avg_pool2d(upcast(inputs[0]), list(outputs[0].shape[-2:]))])
 op("CustAdaptiveAvgPool2DGrad")(lambda inputs, outputs, attributes: [
-    gradients(lambda x: F.adaptive_avg_pool2d(x, list(inputs[0].shape[-2:])), wide(inputs[0]), torch.zeros(outputs[0].shape))[0]])
+    gradients(lambda x: F.adaptive_avg_pool2d(x, list(inputs[0].shape[-2:])), upcast(inputs[0]), torch.zeros(outputs[0].shape))[0]])
 
 
 # ---- norms
 def _channels(v, x):
-    return wide(v).reshape([1, -1] + [1] * (x.dim() - 2))
+    return upcast(v).reshape([1, -1] + [1] * (x.dim() - 2))
 
 
 def _per_channel(x):
@@ -113,7 +113,7 @@ def _per_channel(x):
 
 @op("BNTrainingReduce")
 def _sums(inputs, outputs, attributes):
-    x = wide(inputs[0])
+    x = upcast(inputs[0])
     return [_per_channel(x), _per_channel(x * x)]
 
 
@@ -121,23 +121,23 @@ def _sums(inputs, outputs, attributes):
 def _normed(inputs, outputs, attributes):
     """Normalizes by batch statistics. `factor` is the weight of the batch's statistics in the
     running ones."""
-    x, total, squares, weight, bias, mean, variance = map(wide, inputs)
+    x, total, squares, weight, bias, mean, variance = map(upcast, inputs)
     n, part = x.numel() // x.shape[1], attributes["factor"]
-    own = total / n
-    spread = squares / n - own * own
-    y = (x - _channels(own, x)) * torch.rsqrt(_channels(spread, x) + attributes["epsilon"]) * _channels(weight, x) + _channels(bias, x)
-    return [y, mean * (1 - part) + own * part, variance * (1 - part) + spread * (n / max(n - 1, 1)) * part, own, spread]
+    batch_mean = total / n
+    var = squares / n - batch_mean * batch_mean
+    y = (x - _channels(batch_mean, x)) * torch.rsqrt(_channels(var, x) + attributes["epsilon"]) * _channels(weight, x) + _channels(bias, x)
+    return [y, mean * (1 - part) + batch_mean * part, variance * (1 - part) + var * (n / max(n - 1, 1)) * part, batch_mean, var]
 
 
 @op("BNTrainingUpdateGrad")
 def _gradients_of_affine(inputs, outputs, attributes):
-    g, x, mean, variance = map(wide, inputs)
+    g, x, mean, variance = map(upcast, inputs)
     return [_per_channel(g * (x - _channels(mean, x)) * torch.rsqrt(_channels(variance, x) + attributes["epsilon"])), _per_channel(g)]
 
 
 @op("BNTrainingReduceGrad")
 def _gradient_of_batch(inputs, outputs, attributes):
-    g, x, of_weight, of_bias, weight, mean, variance = map(wide, inputs)
+    g, x, of_weight, of_bias, weight, mean, variance = map(upcast, inputs)
     n, factor = x.numel() // x.shape[1], torch.rsqrt(_channels(variance, x) + attributes["epsilon"])
     normed = (x - _channels(mean, x)) * factor
     return [(g - _channels(of_bias, x) / n - normed * _channels(of_weight, x) / n) * factor * _channels(weight, x)]
@@ -145,13 +145,13 @@ def _gradient_of_batch(inputs, outputs, attributes):
 
 @op("BNInfer")
 def _evaluated(inputs, outputs, attributes):
-    x, weight, bias, mean, variance = map(wide, inputs)
+    x, weight, bias, mean, variance = map(upcast, inputs)
     return [F.batch_norm(x, mean, variance, weight, bias, False, 0.0, attributes["epsilon"])]
 
 
 @op("BNInferGrad")
 def _evaluated_gradient(inputs, outputs, attributes):
-    g, weight, variance = map(wide, inputs)
+    g, weight, variance = map(upcast, inputs)
     return [g * _channels(weight * torch.rsqrt(variance + attributes["epsilon"]), g)]
 
 
@@ -160,14 +160,14 @@ def _batch_norm(inputs, outputs, attributes):
     """All outputs after the first are the statistics."""
     if attributes.get("is_training", True):
         raise NotImplementedError("is_training")
-    x, weight, bias, mean, variance = map(wide, inputs)
+    x, weight, bias, mean, variance = map(upcast, inputs)
     y = F.batch_norm(x, mean, variance, weight, bias, False, 0.0, attributes["epsilon"])
     return [y, *[(mean, variance)[k % 2] for k in range(len(outputs) - 1)]]
 
 
 @op("LayerNorm")
 def _layer_norm(inputs, outputs, attributes):
-    x, weight, bias = map(wide, inputs)
+    x, weight, bias = map(upcast, inputs)
     d = list(range(attributes["begin_norm_axis"] % x.dim(), x.dim()))
     mean, variance = x.mean(d, keepdim=True), x.var(d, correction=0, keepdim=True)
     return [(x - mean) * torch.rsqrt(variance + attributes["epsilon"]) * weight + bias, mean, variance]
@@ -176,7 +176,7 @@ def _layer_norm(inputs, outputs, attributes):
 @op("LayerNormGrad")
 def _layer_norm_gradient(inputs, outputs, attributes):
     """Computes the gradient. Variance and mean are the forward op's outputs, up to its eps."""
-    g, x, variance, mean, weight = map(wide, inputs)
+    g, x, variance, mean, weight = map(upcast, inputs)
     inner = list(range(x.dim() - weight.dim(), x.dim()))
     factor = torch.rsqrt(variance + attributes.get("epsilon", 1e-7))
     normed, g_normed = (x - mean) * factor, g * weight
@@ -187,7 +187,7 @@ def _layer_norm_gradient(inputs, outputs, attributes):
 
 @op("InstanceNorm")
 def _instance_norm(inputs, outputs, attributes):
-    x, weight, bias = map(wide, inputs)
+    x, weight, bias = map(upcast, inputs)
     d = list(range(2, x.dim()))
     mean, variance = x.mean(d, keepdim=True), x.var(d, correction=0, keepdim=True)
     y = (x - mean) * torch.rsqrt(variance + attributes["epsilon"]) * _channels(weight, x) + _channels(bias, x)
@@ -198,19 +198,19 @@ def _unit(x, attributes):
     return x * torch.rsqrt((x * x).sum(attributes.get("axis") or attributes["dim"], keepdim=True).clamp(min=attributes["eps"]))
 
 
-op("L2Normalize")(lambda inputs, outputs, attributes: [_unit(wide(inputs[0]), attributes)])
-op("L2NormalizeGrad")(lambda inputs, outputs, attributes: [gradients(lambda x: _unit(x, attributes), wide(inputs[2]), wide(inputs[0]))[0]])
+op("L2Normalize")(lambda inputs, outputs, attributes: [_unit(upcast(inputs[0]), attributes)])
+op("L2NormalizeGrad")(lambda inputs, outputs, attributes: [gradients(lambda x: _unit(x, attributes), upcast(inputs[2]), upcast(inputs[0]))[0]])
 
 
 @op("LpNorm LpNormV2")
 def _norm(inputs, outputs, attributes):
-    x, axes = wide(inputs[0]), attributes.get("axes") or list(range(inputs[0].dim()))
+    x, axes = upcast(inputs[0]), attributes.get("axes") or list(range(inputs[0].dim()))
     return [torch.linalg.vector_norm(x, float(attributes.get("p", 2)), axes, bool(attributes.get("keepdim")))]
 
 
 @op("ReduceStd")
 def _deviation(inputs, outputs, attributes):
-    x, d = wide(inputs[0]), attributes.get("dim") or list(range(inputs[0].dim()))
+    x, d = upcast(inputs[0]), attributes.get("dim") or list(range(inputs[0].dim()))
     keep = bool(attributes.get("keepdim"))
     return [x.std(d, correction=int(attributes.get("unbiased", True)), keepdim=keep), x.mean(d, keepdim=keep)]
 
@@ -220,16 +220,16 @@ _differentiable("Relu6", F.relu6, "Relu6Grad")
 _differentiable("Mish", F.mish)
 _differentiable("Softplus", F.softplus, "SoftplusGrad")
 _differentiable("Softsign", F.softsign)
-_of_inputs("Selu", lambda x: F.selu(wide(x)))
-_of_inputs("SeluGrad", lambda g, y: wide(g) * torch.where(y > 0, 1.0507009873554805, wide(y) + 1.7580993408473766))
+_of_inputs("Selu", lambda x: F.selu(upcast(x)))
+_of_inputs("SeluGrad", lambda g, y: upcast(g) * torch.where(y > 0, 1.0507009873554805, upcast(y) + 1.7580993408473766))
 _differentiable("FastGelu", lambda x: x * torch.sigmoid(1.702 * x), "FastGeluGrad")
-op("Elu")(lambda inputs, outputs, attributes: [F.elu(wide(inputs[0]), attributes.get("alpha", 1.0))])
-op("CeluV2")(lambda inputs, outputs, attributes: [F.celu(wide(inputs[0]), attributes.get("alpha", 1.0))])
+op("Elu")(lambda inputs, outputs, attributes: [F.elu(upcast(inputs[0]), attributes.get("alpha", 1.0))])
+op("CeluV2")(lambda inputs, outputs, attributes: [F.celu(upcast(inputs[0]), attributes.get("alpha", 1.0))])
 
 
 @op("EluGrad")
 def _elu_gradient(inputs, outputs, attributes):
-    g, y = map(wide, inputs)
+    g, y = map(upcast, inputs)
     return [torch.where(y > 0, g, g * (y + 1))]
 
 
@@ -246,12 +246,12 @@ op("Unpack")(lambda inputs, outputs, attributes: torch.unbind(inputs[0], attribu
 
 @op("KLDiv")
 def _kl_divergence(inputs, outputs, attributes):
-    return [F.kl_div(wide(inputs[0]), wide(inputs[1]), reduction=attributes.get("reduction", "mean"))]
+    return [F.kl_div(upcast(inputs[0]), upcast(inputs[1]), reduction=attributes.get("reduction", "mean"))]
 
 
 @op("KlDivLossGrad")
 def _kl_divergence_gradient(inputs, outputs, attributes):
-    g, x, target = map(wide, inputs)
+    g, x, target = map(upcast, inputs)
     reduction = attributes.get("reduction", "mean")
     return [gradients(lambda x: F.kl_div(x, target, reduction=reduction), g.reshape([]) if reduction != "none" else g, x)[0]]
 
@@ -267,16 +267,16 @@ def _resized(x, size, mode, attributes):
 
 
 for _name, _mode in (("ResizeBilinearV2", "bilinear"), ("ResizeNearestNeighborV2", "nearest")):
-    op(_name)(lambda inputs, outputs, attributes, mode=_mode: [_resized(wide(inputs[0]), _numbers(inputs[1]), mode, attributes)])
+    op(_name)(lambda inputs, outputs, attributes, mode=_mode: [_resized(upcast(inputs[0]), _int_list(inputs[1]), mode, attributes)])
     op(f"{_name}Grad")(lambda inputs, outputs, attributes, mode=_mode: [gradients(
-        lambda x: _resized(x, list(inputs[0].shape[-2:]), mode, attributes), wide(inputs[0]), torch.zeros(outputs[0].shape))[0]])
+        lambda x: _resized(x, list(inputs[0].shape[-2:]), mode, attributes), upcast(inputs[0]), torch.zeros(outputs[0].shape))[0]])
 
 
 @op("CustIm2col")
 def _columns(inputs, outputs, attributes):
     pads = attributes["pads"]
     padding = [pads[0], pads[2]] if len(pads) == 4 else list(pads)
-    return [F.unfold(wide(inputs[0]), attributes["ksizes"], attributes["dilations"], padding, attributes["strides"]).reshape(outputs[0].shape)]
+    return [F.unfold(upcast(inputs[0]), attributes["ksizes"], attributes["dilations"], padding, attributes["strides"]).reshape(outputs[0].shape)]
 
 
 # ---- random numbers (not the chip's); the dropout mask has one bit per element, least significant first
@@ -285,15 +285,15 @@ def _generator(attributes, *more):
     return generator(seed, attributes.get("seed2", 0) + sum(more))
 
 
-op("RandomStandardNormal")(lambda inputs, outputs, attributes: [torch.randn(_numbers(inputs[0]), generator=_generator(attributes))])
-op("RandomUniform")(lambda inputs, outputs, attributes: [torch.rand(_numbers(inputs[0]), generator=_generator(attributes))])
+op("RandomStandardNormal")(lambda inputs, outputs, attributes: [torch.randn(_int_list(inputs[0]), generator=_generator(attributes))])
+op("RandomUniform")(lambda inputs, outputs, attributes: [torch.rand(_int_list(inputs[0]), generator=_generator(attributes))])
 op("StatelessRandperm")(lambda inputs, outputs, attributes: [torch.randperm(int(inputs[0]), generator=generator(int(inputs[1]), int(inputs[2])))])
 
 
 @op("DropOutGenMask")
 def _mask(inputs, outputs, attributes):
     count = 1
-    for n in _numbers(inputs[0]):
+    for n in _int_list(inputs[0]):
         count *= n
     bits = torch.rand(outputs[0].numel() * 8, generator=_generator(attributes)) < float(inputs[1])
     bits[count:] = False
@@ -304,14 +304,14 @@ def _mask(inputs, outputs, attributes):
 def _masked(inputs, outputs, attributes):
     x, mask, keep = inputs
     bits = (mask.reshape(-1, 1).to(torch.int32) >> torch.arange(8, dtype=torch.int32)) & 1
-    return [wide(x) * bits.reshape(-1)[:x.numel()].reshape(x.shape) / float(keep)]
+    return [upcast(x) * bits.reshape(-1)[:x.numel()].reshape(x.shape) / float(keep)]
 
 
 @op("CustDropout2D CustDropout3D")
 def _channels_dropped(inputs, outputs, attributes):
-    x, keep = wide(inputs[0]), attributes["keep_prob"]
-    kept = (torch.rand(x.shape[:2]) < keep).reshape([*x.shape[:2]] + [1] * (x.dim() - 2)).expand(x.shape)
-    return [torch.where(kept, x / keep, torch.zeros_like(x)), kept]
+    x, keep = upcast(inputs[0]), attributes["keep_prob"]
+    mask = (torch.rand(x.shape[:2]) < keep).reshape([*x.shape[:2]] + [1] * (x.dim() - 2)).expand(x.shape)
+    return [torch.where(mask, x / keep, torch.zeros_like(x)), mask]
 
 
 # ---- steps of optimizers
@@ -322,8 +322,8 @@ def _adam_decayed(inputs, outputs, attributes):
     g, v, m, p, lr, beta1, rest1, beta2, rest2, decay, eps = inputs
     v_new, m_new = v * beta2 + g * g * rest2, m * beta1 + g * rest1
     p_new = p - lr * (m_new / (v_new.sqrt() + eps) + decay * p)
-    for place, value in ((v, v_new), (m, m_new), (p, p_new)):
-        place.copy_(value)
+    for target, value in ((v, v_new), (m, m_new), (p, p_new)):
+        target.copy_(value)
     return [v_new, m_new, p_new]
 
 

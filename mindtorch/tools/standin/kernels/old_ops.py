@@ -8,7 +8,7 @@ def _of_inputs(names, function):
     op(names)(lambda inputs, outputs, attributes: [function(*inputs)])
 
 
-def _numbers(t):
+def _int_list(t):
     """Returns the values of an input that is a list of integers."""
     return [int(v) for v in t.reshape(-1)]
 
@@ -83,7 +83,7 @@ _written("ScatterAdd", lambda x, index, updates: x.index_add(0, index.long().res
 def _reduction(names, function):
     def reduced(inputs, outputs, attributes):
         x, axes = inputs
-        axes = _numbers(axes)
+        axes = _int_list(axes)
         if not axes:
             if attributes.get("noop_with_empty_axes"):
                 return [x]
@@ -131,40 +131,40 @@ def _sorted(inputs, outputs, attributes):
 
 
 # ---- shapes, indices
-_of_inputs("Transpose", lambda x, order: x.permute(_numbers(order)))
+_of_inputs("Transpose", lambda x, order: x.permute(_int_list(order)))
 _of_inputs("Range", lambda start, end, step: torch.arange(start.item(), end.item(), step.item(), dtype=start.dtype))
 _of_inputs("LinSpace", lambda start, end, count: torch.linspace(start.item(), end.item(), int(count)))
-_of_inputs("Fill", lambda shape, value: value.expand(_numbers(shape)))
+_of_inputs("Fill", lambda shape, value: value.expand(_int_list(shape)))
 _of_inputs("Diag", torch.diag)
 
 
-def _taken(x, begin, end, step, attributes):
+def _slice_indices(x, begin, end, step, attributes):
     """Returns the flat indices of x that a strided slice selects. The mask attributes are bits: a
     begin or end that is ignored, a dimension that is removed."""
     _refuse(attributes, "ellipsis_mask", "new_axis_mask")
-    places = torch.arange(x.numel()).reshape(x.shape)
+    indices = torch.arange(x.numel()).reshape(x.shape)
     free = [attributes.get(f"{side}_mask", 0) for side in ("begin", "end")]
-    for d, (first, last, stride) in enumerate(zip(*map(_numbers, (begin, end, step)))):
+    for d, (first, last, stride) in enumerate(zip(*map(_int_list, (begin, end, step)))):
         if attributes.get("shrink_axis_mask", 0) >> d & 1:
             chosen = [first]
         else:
             chosen = list(range(x.shape[d]))[slice(*(None if f >> d & 1 else at for f, at in zip(free, (first, last))), stride)]
-        places = places.index_select(d, torch.tensor(chosen, dtype=torch.int64) % x.shape[d])
-    return places
+        indices = indices.index_select(d, torch.tensor(chosen, dtype=torch.int64) % x.shape[d])
+    return indices
 
 
 @op("StridedSlice")
 def _strided(inputs, outputs, attributes):
     x = inputs[0]
-    return [x.reshape(-1)[_taken(*inputs, attributes)]]
+    return [x.reshape(-1)[_slice_indices(*inputs, attributes)]]
 
 
 @op("StridedSliceGrad")
 def _strided_gradient(inputs, outputs, attributes):
     shape, begin, end, step, grad = inputs
-    zeros = torch.zeros(_numbers(shape), dtype=grad.dtype)
-    places = _taken(zeros, begin, end, step, attributes)
-    return [zeros.reshape(-1).index_copy(0, places.reshape(-1), grad.reshape(-1)).reshape(zeros.shape)]
+    zeros = torch.zeros(_int_list(shape), dtype=grad.dtype)
+    indices = _slice_indices(zeros, begin, end, step, attributes)
+    return [zeros.reshape(-1).index_copy(0, indices.reshape(-1), grad.reshape(-1)).reshape(zeros.shape)]
 
 
 @op("Pack")
@@ -178,7 +178,7 @@ def _pad(inputs, outputs, attributes):
     if attributes.get("mode", "constant") != "constant":
         raise NotImplementedError(f"mode={attributes['mode']!r}")
     # (begin, end) of the first dimension first, or all begins before all ends
-    sides = _numbers(pads)
+    sides = _int_list(pads)
     pairs = list(zip(sides[::2], sides[1::2])) if attributes.get("paddings_contiguous", True) else list(zip(sides[:len(sides) // 2], sides[len(sides) // 2:]))
     return [F.pad(x, [n for pair in reversed(pairs) for n in pair], value=value.item())]
 
@@ -212,7 +212,7 @@ def _coordinates(indices):
 _of_inputs("GatherNd", lambda x, indices: x[_coordinates(indices)])
 _of_inputs("TensorScatterUpdate", lambda x, indices, updates: x.index_put(_coordinates(indices), updates))
 _written("ScatterNdUpdate", lambda x, indices, updates: x.index_put(_coordinates(indices), updates))
-_of_inputs("ScatterNd", lambda indices, updates, shape: torch.zeros(_numbers(shape), dtype=updates.dtype).index_put(
+_of_inputs("ScatterNd", lambda indices, updates, shape: torch.zeros(_int_list(shape), dtype=updates.dtype).index_put(
     _coordinates(indices), updates, accumulate=True))
 
 
@@ -308,8 +308,8 @@ def _step(name, count, function):
     """Registers an optimizer step. function returns new values of the first `count` inputs; outputs
     are the first inputs."""
     def stepped(inputs, outputs, attributes):
-        for place, value in zip(inputs[:count], function(*inputs, attributes)):
-            put(place, value)
+        for target, value in zip(inputs[:count], function(*inputs, attributes)):
+            put(target, value)
         return inputs[:len(outputs)]
     op(name)(stepped)
 

@@ -1,7 +1,7 @@
 """Concatenation, repetition, permutation and slicing: outputs contain only elements of the inputs.
 """
 from mindtorch.tools.standin.kernels._engine import F, torch
-from mindtorch.tools.standin.kernels._results import wide
+from mindtorch.tools.standin.kernels._results import upcast
 from mindtorch.tools.standin.kernels._table import kernel
 
 # ---- concatenation, slicing
@@ -32,7 +32,7 @@ kernel("RepeatInterleaveIntWithDim", "self, repeats:int, dim:int, size:int, out!
 
 def _repeats_gradient(grad, repeats, dim, out):
     """Sums over the copies of each slice; a single repeat count applies to all slices."""
-    n, grad = out.shape[dim], wide(grad)
+    n, grad = out.shape[dim], upcast(grad)
     owners = torch.repeat_interleave(torch.arange(n), repeats.long().reshape(-1).expand(n))
     return torch.zeros(out.shape, dtype=grad.dtype).index_add(dim, owners, grad)
 

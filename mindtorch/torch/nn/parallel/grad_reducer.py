@@ -43,7 +43,7 @@ class DistributedGradReducer:
         if self._native and not parallel_context.native_initialised():
             raise RuntimeError("DistributedGradReducer needs communication: call torch.distributed.init_process_group or "
                                "mindspore.communication.init first")
-        self.degree = degree or (parallel_context.native_place()[1] if self._native else dist.get_world_size(group))
+        self.degree = degree or (parallel_context.native_rank_and_size()[1] if self._native else dist.get_world_size(group))
 
     def __call__(self, grads):
         """Returns the reduced gradients as new tensors: a tuple, or a tensor for a single tensor.

@@ -26,7 +26,7 @@ class DistributedSampler(Sampler):
             # A MindSpore-style program calls mindspore.communication.init instead of
             # init_process_group.
             native = not distributed.is_initialized() and parallel_context.native_initialised()
-            source = parallel_context.native_place() if native else None
+            source = parallel_context.native_rank_and_size() if native else None
             if num_replicas is None:
                 num_replicas = source[1] if native else distributed.get_world_size()
             if rank is None:
