@@ -86,7 +86,7 @@ _adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"),
 
 #: (y, and with `return_indices` the flat indices of the maxima in the input's spatial dims)
 _adaptive_max = {n: primitive(f"adaptive_max_pool{n}d", "x, *, target, return_indices",
-                              lambda ctx, grad: scatter_places_(grad[0], ctx.out1, size=ctx.shapes[0][-len(ctx.target):]),
+                              lambda ctx, grad: scatter_flat_(grad[0], ctx.out1, size=ctx.shapes[0][-len(ctx.target):]),
                               node=f"AdaptiveMaxPool{max(n, 2)}DBackward0", nondiff=(1,), layout=_suggested if n == 2 else None)
                  for n in (1, 2, 3)}
 _fractional = {n: primitive(f"fractional_max_pool{n}d", "x, samples, *, kernel, target",
