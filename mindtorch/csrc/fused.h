@@ -1,5 +1,5 @@
-/* Building blocks of generated loops (backend/host_inductor/fusion.py): each line of elementwise_table.h as a
- * function of one element, and some more functions.
+/* Building blocks of generated loops (backend/host_inductor/fusion.py): each line of
+ * elementwise_table.h as a function of one element, and some more functions.
  *
  * A generated file includes this header and has one function per loop. It is compiled with
  * -ffp-contract=off, like the loops of single ops.

@@ -45,7 +45,7 @@ def embedding_grad(g, index, count):
     d = g.shape[1]
     if g.size:
         out = np.zeros((count, d), g.dtype)
-        if large.along().rows(2, out, index, 0, g):
+        if large.scan_gather().rows(2, out, index, 0, g):
             return out
     if d >= 384:
         # Row by row, 1024 rows of 1024 take 600 us; element by element 2500 us.

@@ -21,7 +21,7 @@ def _in_c(what):
 
         @functools.wraps(fn)
         def kernel(x, y=None, *, dim):
-            if x.dtype is F32 and x.size >= large.SOME and (r := large.rows().soft(what, x, dim, y)) is not None:
+            if x.dtype is F32 and x.size >= large.SOME and (r := large.reduce().soft(what, x, dim, y)) is not None:
                 return r
             return by_numpy(x, dim=dim) if y is None else by_numpy(x, y, dim=dim)
         return kernel

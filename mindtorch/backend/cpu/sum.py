@@ -300,7 +300,7 @@ def column_sum(a):
     m = rows(a)
     if m.dtype.kind != "f" or not m.flags.c_contiguous:
         return _sum(m, 0)
-    if m.size >= large.FEW and (r := large.rows().reduce(m, (0,), False, large.rows().SUM)) is not None:
+    if m.size >= large.FEW and (r := large.reduce().reduce(m, (0,), False, large.reduce().SUM)) is not None:
         return r  # 256x128 takes 2.3, the matrix product 3.7; 4096x64 on two threads 8 and 18
     return threads.matmul(ones(m.shape[0], m.dtype), m)
 
