@@ -219,7 +219,7 @@ def test_slow_graph_compilation_is_reported_once(process):
 
 def test_quick_steps_are_not_reported(capsys, monkeypatch):
     monkeypatch.setenv("MINDTORCH_PROGRESS", "0.3")
-    monkeypatch.setattr(progress, "_told", set())
+    monkeypatch.setattr(progress, "_notified", set())
     with progress.notify_if_slow("something quick"):
         pass
     with pytest.raises(ZeroDivisionError), progress.notify_if_slow("something that fails"):
