@@ -1,7 +1,8 @@
 """One side of a comparison, in a separate process: ``python worker.py jobs.json`` runs models and
 writes the recorded values.
 
-Under PyTorch, only this file and `activation_recorder.py`, which it loads by path, are executed from mindtorch.
+Under PyTorch, only this file and `activation_recorder.py`, which it loads by path, are executed
+from mindtorch.
 """
 import importlib.util
 import inspect
