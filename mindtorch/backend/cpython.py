@@ -178,12 +178,12 @@ def watch(d):
     return _tag(d) if tags_work() else _NoTag
 
 
-def _tags_said():
+def _tags_check():
     return None if tags_work() else "not available: contents are compared"
 
 
 declare("builtins:dict", RELIES, "dict version tags show that a compiled function's environment is unchanged (0.05 us per dict)", _CHECKED,
-        ("tests/facade/test_compile.py", "tests/backend/test_patches.py"), check=_tags_said)
+        ("tests/facade/test_compile.py", "tests/backend/test_patches.py"), check=_tags_check)
 
 
 # ------------------------------------------------------------------ metaclasses
@@ -195,11 +195,11 @@ def _class_of(cls):
 def set_class(cls, kind):
     """Makes `kind` the class of the class `cls`. Python rejects assigning `__class__` if one of the
     two is a built-in class, such as `type`."""
-    place = _class_of(cls)
-    if place.value is not type(cls):
+    class_field = _class_of(cls)
+    if class_field.value is not type(cls):
         raise NotImplementedError(f"set_class: {sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]} keeps the class of "
                                   f"{cls.__name__} elsewhere")
-    place.value = kind
+    class_field.value = kind
 
 
 declare("builtins:type", RELIES, "address of an object's class: the metaclass of MindSpore's Cell makes Modules instances of Cell", _CHECKED,

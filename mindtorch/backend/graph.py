@@ -74,7 +74,7 @@ class Node:
 
         outputs  Values of the tensors in the result; those that are also arguments were modified in
                  place
-        places   the path of each output in the result (None: they are the result's tensors in
+        paths    the path of each output in the result (None: they are the result's tensors in
                  order)
         modes    (grad mode, inference mode, autocast dtype) of the call; None: the caller's modes
                  apply
@@ -89,7 +89,7 @@ class Node:
     args: tuple
     kwargs: dict
     outputs: list
-    places: Any = None
+    paths: Any = None
     modes: Any = None
     facts: Any = None
     inside: tuple = ()
@@ -109,11 +109,11 @@ class Node:
         """Returns (args, kwargs) for `func`, with resolve(value) in place of every Value and
         size(sym) in place of every Sym."""
         if self.opaque:
-            raise NotImplementedError(f"the graph cannot compute {self.title}: the op was not recorded")
+            raise NotImplementedError(f"the graph cannot compute {self.label}: the op was not recorded")
         return mapped(self.args, resolve, size), mapped(self.kwargs, resolve, size)
 
     @property
-    def title(self) -> str:
+    def label(self) -> str:
         """The op's name as shown to the user."""
         by = next((n for n in self.inside if not n.startswith(("prim.", "Tensor.__"))), None)
         return f"'{by}' (its part '{self.op}')" if by and by != self.op else f"'{self.op}'"
@@ -345,16 +345,16 @@ class Graph:
         """Removes nodes that no output needs, and folds those that depend only on constants (of a
         functional graph)."""
         needed = set(self.outputs)
-        kept = []
+        live = []
         for n in reversed(self.nodes):
             if not needed.isdisjoint(n.outputs):
                 if not any(v.dynamic or any(isinstance(s, Sym) for s in v.shape) for v in n.outputs):
                     for v in n.outputs:
                         v.kind = "constant"
                     continue
-                kept.append(n)
+                live.append(n)
                 needed.update(n.values)
-        self.nodes = kept[::-1]
+        self.nodes = live[::-1]
         self.parameters = [p for p in self.parameters if p in needed]
         return self
 

@@ -21,15 +21,15 @@ TABLES: dict[str, dict[str, Kernel]] = {}
 def registrar(device: str) -> Callable[..., Any]:
     """Returns `kernel(names, fn)`, which registers a kernel of a device under one or several names;
     without `fn` it is a decorator."""
-    own = TABLES.setdefault(device, {})
+    table = TABLES.setdefault(device, {})
 
     def kernel(name, fn=None):
         if fn is None:
             return lambda f: kernel(name, f)
         for n in name.split():
-            if n in own:
+            if n in table:
                 raise ValueError(f"device {device} has a kernel {n!r} already")
-            own[n] = fn
+            table[n] = fn
         return fn
     return kernel
 

@@ -1,7 +1,7 @@
 """Update formulas of the elementwise optimizers, defined once over an array namespace `xp`.
 
-`update(xp, options, numbers, gradient, parameter, *states)`: the names under which `options` and
-`numbers` are unpacked tell their meaning. A device may have a kernel that updates all parameters of
+`update(xp, options, scalars, gradient, parameter, *states)`: the names under which `options` and
+`scalars` are unpacked tell their meaning. A device may have a kernel that updates all parameters of
 a group at once, under the names of `STEPS` (core/fused_optim.py).
 
 Two namespaces implement the functions used here: backend/cpu/optimizer.py derives a chain of NumPy
@@ -10,7 +10,7 @@ A function whose name ends in _ overwrites its first operand and returns the new
 functions are as coarse as PyTorch's ops (lerp, addcdiv); intermediate rounding is up to the
 namespace.
 
-Names of numbers: lr, size: factor of the update direction; wd: weight decay (decoupled: the factor
+Names of scalars: lr, size: factor of the update direction; wd: weight decay (decoupled: the factor
 1 - lr * decay); w, w1, w2: 1 - beta.
 """
 
@@ -27,9 +27,9 @@ def _step(update):
 
 
 @_step
-def sgd(xp, options, numbers, g, p, b=None):
+def sgd(xp, options, scalars, g, p, b=None):
     maximize, decay, momentum, nesterov, first = options
-    lr, wd, mu, damp = numbers
+    lr, wd, mu, damp = scalars
     d = xp.gradient(g, p, wd, maximize, decay)
     if momentum:
         b = xp.start_(b, d) if first else xp.decay_add_(b, mu, d, damp)
@@ -39,9 +39,9 @@ def sgd(xp, options, numbers, g, p, b=None):
 
 
 @_step
-def adam(xp, options, numbers, g, p, m, v, largest=None):
+def adam(xp, options, scalars, g, p, m, v, largest=None):
     maximize, decay, decoupled, amsgrad = options
-    size, root, eps, wd, w1, b2, w2 = numbers
+    size, root, eps, wd, w1, b2, w2 = scalars
     if decay and decoupled:
         xp.mul_(p, wd)
     d = xp.gradient(g, p, wd, maximize, decay and not decoupled)
@@ -53,18 +53,18 @@ def adam(xp, options, numbers, g, p, m, v, largest=None):
 
 
 @_step
-def adamax(xp, options, numbers, g, p, m, u):
+def adamax(xp, options, scalars, g, p, m, u):
     maximize, decay = options
-    size, eps, wd, w1, b2 = numbers
+    size, eps, wd, w1, b2 = scalars
     d = xp.gradient(g, p, wd, maximize, decay)
     mean = xp.lerp_(m, d, w1)
     xp.sub_div_(p, mean, xp.decay_maximum_(u, b2, d, eps), size)
 
 
 @_step
-def nadam(xp, options, numbers, g, p, m, v):
+def nadam(xp, options, scalars, g, p, m, v):
     maximize, decay, decoupled = options
-    of_grad, of_mean, corr, eps, wd, w1, b2, w2 = numbers
+    of_grad, of_mean, corr, eps, wd, w1, b2, w2 = scalars
     if decay and decoupled:
         xp.mul_(p, wd)
     d = xp.gradient(g, p, wd, maximize, decay and not decoupled)
@@ -75,9 +75,9 @@ def nadam(xp, options, numbers, g, p, m, v):
 
 
 @_step
-def radam(xp, options, numbers, g, p, m, v):
+def radam(xp, options, scalars, g, p, m, v):
     maximize, decay, decoupled, rectify = options
-    corr, lr, root, rect, eps, wd, w1, b2, w2 = numbers
+    corr, lr, root, rect, eps, wd, w1, b2, w2 = scalars
     if decay and decoupled:
         xp.mul_(p, wd)
     d = xp.gradient(g, p, wd, maximize, decay and not decoupled)
@@ -90,10 +90,10 @@ def radam(xp, options, numbers, g, p, m, v):
 
 
 @_step
-def rmsprop(xp, options, numbers, g, p, v, *states):
+def rmsprop(xp, options, scalars, g, p, v, *states):
     """states: the mean of the gradients (if centered), the momentum buffer (with momentum)."""
     maximize, decay, centered, momentum = options
-    lr, alpha, w, eps, wd, mu = numbers
+    lr, alpha, w, eps, wd, mu = scalars
     d = xp.gradient(g, p, wd, maximize, decay)
     square = xp.moment_(v, d, alpha, w)
     if centered:
@@ -106,12 +106,12 @@ def rmsprop(xp, options, numbers, g, p, v, *states):
 
 
 @_step
-def rprop(xp, options, numbers, g, p, before, size):
+def rprop(xp, options, scalars, g, p, before, size):
     maximize, = options
-    shrink, grow, low, high = numbers
+    shrink, grow, low, high = scalars
     d = xp.gradient(g, p, None, maximize, False)
     # The sign of the product decides. NaN counts as no sign, as in PyTorch.
-    product = xp.mul(d, xp.held(before))
+    product = xp.mul(d, xp.retained(before))
     turned = xp.less(product, 0)
     size = xp.clamped_mul_(size, xp.by_sign(product, turned, grow, shrink), low, high)
     d = xp.zero_where(d, turned)
@@ -120,28 +120,28 @@ def rprop(xp, options, numbers, g, p, before, size):
 
 
 @_step
-def adagrad(xp, options, numbers, g, p, total):
+def adagrad(xp, options, scalars, g, p, total):
     maximize, decay = options
-    size, eps, wd = numbers
+    size, eps, wd = scalars
     d = xp.gradient(g, p, wd, maximize, decay)
     xp.sub_div_(p, d, xp.plus(xp.sqrt(xp.add_square_(total, d)), eps), size)
 
 
 @_step
-def adadelta(xp, options, numbers, g, p, v, acc):
+def adadelta(xp, options, scalars, g, p, v, acc):
     maximize, decay = options
-    lr, rho, w, eps, wd = numbers
+    lr, rho, w, eps, wd = scalars
     d = xp.gradient(g, p, wd, maximize, decay)
     square = xp.moment_(v, d, rho, w)
-    change = xp.mul_rms_ratio(d, xp.held(acc), square, eps)
+    change = xp.mul_rms_ratio(d, xp.retained(acc), square, eps)
     xp.moment_(acc, change, rho, w)
     xp.sub_scaled_(p, change, lr)
 
 
 @_step
-def asgd(xp, options, numbers, g, p, average):
+def asgd(xp, options, scalars, g, p, average):
     maximize, decay, averaging = options
-    eta, keep, mu, wd = numbers
+    eta, keep, mu, wd = scalars
     d = xp.gradient(g, p, wd, maximize, decay)
     xp.mul_(p, keep)
     xp.sub_scaled_(p, d, eta)

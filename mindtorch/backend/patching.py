@@ -88,17 +88,17 @@ class Patch:
     def state(self):
         """Returns (True if all is well, description)."""
         if self.kind == HOOKS:
-            good, said = True, "for " + ", ".join(self.placed) if self.placed else "in use where needed"
+            good, message = True, "for " + ", ".join(self.placed) if self.placed else "in use where needed"
         elif self.kind == RELIES:
-            said = self.check()
-            good = said is None
-            said = said or "as expected"
+            message = self.check()
+            good = message is None
+            message = message or "as expected"
         else:
             good = all(vars(owner).get(attr) is value or getattr(owner, attr) == value for owner, attr, value in self.placed)
-            said = ("in place" if self.placed else "not in use") if good else "other code has replaced it since"
+            message = ("in place" if self.placed else "not in use") if good else "other code has replaced it since"
         if not self.known_version():
-            return False, f"{said}; {self.package} {self.version()} is not one it was checked with ({', '.join(self.checked[1:])})"
-        return good, said
+            return False, f"{message}; {self.package} {self.version()} is not one it was checked with ({', '.join(self.checked[1:])})"
+        return good, message
 
 
 PATCHES: dict[str, Patch] = {}        # name -> Patch

@@ -56,12 +56,12 @@ def strides_of(a: Array) -> Strides:
     k = a.itemsize
     if a.flags.c_contiguous:
         # (Independent of the flags of `STRIDED`: a tensor's strides never change.)
-        return _told(a.shape, a.strides, k) if a.size else contiguous_strides(a.shape)
+        return _strides_in_elements(a.shape, a.strides, k) if a.size else contiguous_strides(a.shape)
     return tuple([s // k for s in a.strides])
 
 
 @functools.lru_cache(8192)
-def _told(shape: Sizes, strides: Strides, k: int) -> Strides:
+def _strides_in_elements(shape: Sizes, strides: Strides, k: int) -> Strides:
     """Returns the strides of a C-contiguous array in elements: its own (given in bytes) if they are
     those of a dense layout, else those of C order."""
     given = tuple([s // k for s in strides])
@@ -70,7 +70,7 @@ def _told(shape: Sizes, strides: Strides, k: int) -> Strides:
 
 
 @functools.lru_cache(4096)
-def format_told(shape: Sizes, strides: Strides) -> str:
+def suggested_format(shape: Sizes, strides: Strides) -> str:
     """Returns the memory format that the strides (in elements) of a 4- or 5-dim tensor suggest."""
     n = len(shape)
     if strides[1] == 0:
@@ -86,7 +86,7 @@ def format_told(shape: Sizes, strides: Strides) -> str:
 def suggested(a: Array) -> str:
     """Returns the memory format that an array's strides suggest, like PyTorch's
     suggest_memory_format."""
-    return format_told(a.shape, strides_of(a)) if a.ndim in (4, 5) else "contiguous"
+    return suggested_format(a.shape, strides_of(a)) if a.ndim in (4, 5) else "contiguous"
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -18,7 +18,7 @@ from mindtorch.backend.cpu.copies import beside, crosses, store
 from mindtorch.backend.interface import Array, Layout, Strides
 from mindtorch.backend.meta.arrays import is_meta_array, on_strides
 from mindtorch.backend.mindspore.private import STRIDED
-from mindtorch.backend.strides import (BY_RANK, LAST, can_view, contiguous_strides, empty, format_strides, format_told, is_dense, is_ordered,  # noqa: F401
+from mindtorch.backend.strides import (BY_RANK, LAST, can_view, contiguous_strides, empty, format_strides, suggested_format, is_dense, is_ordered,  # noqa: F401
                                        like_strides, memory_order, noted, ordered_strides, pointwise_strides, strides_of, suggested)
 from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.tensor import Tensor
@@ -31,7 +31,7 @@ Operands: TypeAlias = Sequence[Any]
 # ------------------------------------------------------------------ tensors
 def format_of(t: Tensor) -> str:
     """Returns the memory format suggested by a tensor's strides (suggest_memory_format)."""
-    return format_told(t._sizes, t.stride()) if t.ndim in BY_RANK else "contiguous"
+    return suggested_format(t._sizes, t.stride()) if t.ndim in BY_RANK else "contiguous"
 
 
 def is_format(t: Tensor, fmt: str) -> bool:

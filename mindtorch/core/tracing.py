@@ -428,7 +428,7 @@ class AsRan(Tracer):
 
     def finish(self, node, out, writes=False):
         """Records a call that has run; a call without tensors in its result only if it writes."""
-        node.places, node.modes = [], (mode.on, mode.inference, autocast.state.to, autocast.state.there)
+        node.paths, node.modes = [], (mode.on, mode.inference, autocast.state.to, autocast.state.there)
         dynamic = any(v.dynamic for v in node.values)
 
         def look(x, path):
@@ -436,7 +436,7 @@ class AsRan(Tracer):
                 k = self.known.get(id(x))
                 value = k.value if k is not None else self.value_of(x) if id(x) in self.names else self.bind(x, self.new(x, "node", dynamic=dynamic))
                 node.outputs.append(value)
-                node.places.append(path)
+                node.paths.append(path)
             elif isinstance(x, (tuple, list)):
                 for i, v in enumerate(x):
                     look(v, (*path, i))

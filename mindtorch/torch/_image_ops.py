@@ -47,7 +47,7 @@ def _decode(data, mode, apply_exif_orientation, formats=None):
     if picture.mode.startswith("I;16") or picture.mode == "I":
         if mode not in (0, 1):
             raise NotImplementedError(f"image::decode of a 16-bit grayscale image supports only mode 0 (unchanged) and 1 (gray), got {mode}")
-        return tensor_from(vision.wide_gray(picture))
+        return tensor_from(vision.gray16(picture))
     target = _MODES[mode]
     if target is None and picture.mode in ("P", "1", "CMYK", "PA"):
         target = "RGBA" if "transparency" in picture.info or picture.mode == "PA" else "L" if picture.mode == "1" else "RGB"
@@ -107,7 +107,7 @@ def _encode(data, kind, **options):
         raise RuntimeError("Input tensor dtype should be uint8")
     if data.dim() != 3 or data.shape[0] not in (1, 3):
         raise RuntimeError(f"The number of channels should be 1 or 3, got: {tuple(data.shape)}")
-    picture = _pillow()[0].fromarray(vision.shown(to_host(data)))
+    picture = _pillow()[0].fromarray(vision.pillow_layout(to_host(data)))
     out = io.BytesIO()
     picture.save(out, kind, **options)
     return tensor_from(vision.as_bytes(out.getvalue()))

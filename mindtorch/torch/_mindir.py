@@ -156,7 +156,7 @@ def _recorded(graph, device, dev, inputs, check, old):
         return s.scale * inputs[s.input].shape[s.axis] + s.offset
     odd = ""
     for n in graph.nodes:
-        what = f"export to MindIR: the op {n.title} (dtype {n.outputs[0].dtype}, device cpu)"
+        what = f"export to MindIR: the op {n.label} (dtype {n.outputs[0].dtype}, device cpu)"
         if n.opaque:
             raise NotImplementedError(f"{what} was not recorded")
         args, kwargs = n.call(get, size)
@@ -173,7 +173,7 @@ def _recorded(graph, device, dev, inputs, check, old):
             raise NotImplementedError(f"{what} has no MindSpore kernel: {e}") from None
         for v, t in zip(n.outputs, flat_tensors(out), strict=True):
             if not odd and check:
-                odd = _difference(device.seen(t._handle), np.asarray(v.array), f"what the kernels of {n.title} do")
+                odd = _difference(device.seen(t._handle), np.asarray(v.array), f"what the kernels of {n.label} do")
             env[v] = t
     try:
         with notes:

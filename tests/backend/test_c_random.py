@@ -77,7 +77,7 @@ def test_generator_state_can_be_set_and_cloned(seed, first, n):
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("mean,std", [(0.0, 1.0), (2.0, 1.0), (0.0, 0.02), (-1.5, 3.0)])
 def test_many_normals_on_threads(monkeypatch, count, mean, std):
-    monkeypatch.setattr(threads._team, "count", count)
+    monkeypatch.setattr(threads._pool, "count", count)
     for n in (65536, 200000, 200005):
         real, ours = torch.Generator().manual_seed(n), mt.Generator().manual_seed(n)
         same(mt.empty(n).normal_(mean, std, generator=ours), torch.empty(n).normal_(mean, std, generator=real))

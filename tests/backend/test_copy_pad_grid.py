@@ -98,7 +98,7 @@ def test_grid_sample_on_threads(mode, side, monkeypatch):
     x, places = rs.randn(3, 8, 21, 17).astype("float32"), (rs.rand(3, 77, 61, 2) * 2.4 - 1.2).astype("float32")
     results = []
     for count in (1, 3):
-        monkeypatch.setattr(threads._team, "count", count)
+        monkeypatch.setattr(threads._pool, "count", count)
         a, g = mt.tensor(x).requires_grad_(), mt.tensor(places).requires_grad_()
         y = mt.nn.functional.grid_sample(a, g, mode=mode, align_corners=False)
         y.sum().backward()
@@ -182,7 +182,7 @@ def test_flip_pad_tril_and_indexing(data):
 def test_large_copies_on_threads(dtype, side, monkeypatch):
     a = (np.random.RandomState(0).randn(6, 181, 97) * 9).astype(dtype)
     columns = np.arange(-90, 90)
-    monkeypatch.setattr(threads._team, "count", 3)
+    monkeypatch.setattr(threads._pool, "count", 3)
 
     def f(m):
         x, pad = m.tensor(a), m.nn.functional.pad

@@ -141,7 +141,7 @@ def test_power_with_scalar_exponent(p):
     """Checks that a scalar exponent gives the result of an exponent tensor, and PyTorch's."""
     rs = np.random.RandomState(9)
     x = _anything(rs, 3000)
-    np.testing.assert_array_equal(pointwise.Loop("pow_number").alone(x, (p, 0.0, 0.0)), pointwise.Loop("pow")(x, np.full_like(x, p)))
+    np.testing.assert_array_equal(pointwise.Loop("pow_number").unary_call(x, (p, 0.0, 0.0)), pointwise.Loop("pow")(x, np.full_like(x, p)))
     for dtype in DTYPES:
         for n in (45, 3000):
             a = _values(rs, (n,), dtype)

@@ -21,7 +21,7 @@ quick = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCh
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
-    if request.param != "numpy" and not onednn.wide():
+    if request.param != "numpy" and not onednn.has_avx512():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     monkeypatch.setattr(large, "LEAST", 64)
     monkeypatch.setattr(large, "PIECE", 64)
@@ -53,14 +53,14 @@ def same(fn, *inputs, rtol=2e-5, atol=2e-6, grad=True, exact=False):
     equal results."""
     g = np.random.RandomState(5).randn(4 * sum(a.size for a in inputs) + 1).astype(np.float32) if grad else None
     want = run(torch, fn, inputs, g)
-    before = threads._team.count
+    before = threads._pool.count
     got = []
     try:
         for n in (1, 2):
-            threads._team.count = n
+            threads._pool.count = n
             got.append(run(mt, fn, inputs, g))
     finally:
-        threads._team.count = before
+        threads._pool.count = before
     for one, two, w in zip(*got, want, strict=True):
         if w is None:
             assert one is None
@@ -110,7 +110,7 @@ def test_activations_of_special_values(way, name):
 @pytest.mark.parametrize("shared", [64, 1 << 60])
 @pytest.mark.parametrize("name", ["gelu", "gelu tanh", "silu", "sigmoid", "hardswish", "hardsigmoid"])
 def test_onednn_activations_of_special_values(monkeypatch, name, shared):
-    if not onednn.wide():
+    if not onednn.has_avx512():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     monkeypatch.setattr(onednn_eltwise, "_NARROW", 64)
     monkeypatch.setattr(onednn_eltwise, "_SHARED", shared)
@@ -123,10 +123,10 @@ def test_concurrent_eltwise_calls_are_bitwise_equal(monkeypatch):
     A oneDNN memory object serves one call at a time; the other calls use another path with bitwise
     equal results.
     """
-    if not onednn.wide():
+    if not onednn.has_avx512():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     monkeypatch.setattr(onednn_eltwise, "_SHARED", 64)
-    monkeypatch.setattr(threads._team, "count", 2)
+    monkeypatch.setattr(threads._pool, "count", 2)
     xs = [arrays(i, 3000 + i) for i in range(4)]
     want = [onednn_eltwise.eltwise("gelu_erf", x) for x in xs]
     wrong = []
@@ -144,7 +144,7 @@ def test_concurrent_eltwise_calls_are_bitwise_equal(monkeypatch):
 
 
 def test_exact_gelu_is_bitwise_equal_to_torch():
-    if not onednn.wide():
+    if not onednn.has_avx512():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     same(ACTIVATIONS["gelu"], arrays(0, 20000), exact=True)
 

@@ -26,7 +26,7 @@ def nothing_is_small(monkeypatch):
 def team(request, monkeypatch):
     """Runs every test with both ways to split a call across threads."""
     if request.param == "C":
-        if not onednn.own() or thread_pool.lib() is None:
+        if not onednn.has_private() or thread_pool.lib() is None:
             pytest.skip("no C compiler here, or no oneDNN of our own")
     else:
         monkeypatch.setattr(onednn_parallel, "run", lambda *a: False)
@@ -65,7 +65,7 @@ def _all(x, w, b, g, how):
 def test_convolutions_match_float64(case, count, monkeypatch):
     x, w, b, g, how = _arrays(case)
     double = _all(*(a.astype(np.float64) for a in (x, w, b, g)), how)  # float64 never uses oneDNN
-    monkeypatch.setattr(threads._team, "count", count)
+    monkeypatch.setattr(threads._pool, "count", count)
     monkeypatch.setattr(cpu_conv, "_WORTH", 0)
     used = []
     monkeypatch.setattr(onednn, "_plan", lambda *a, make=onednn._plan: used.append(a[0]) or make(*a))
@@ -115,8 +115,8 @@ def test_unsupported_convolution_falls_back(monkeypatch):
 
 
 def test_plans_and_buffers_are_bounded(monkeypatch):
-    monkeypatch.setattr(onednn, "_KEPT", 4)
-    monkeypatch.setattr(onednn_parallel, "_KEPT", 4)
+    monkeypatch.setattr(onednn, "_MOST_PLANS", 4)
+    monkeypatch.setattr(onednn_parallel, "_MOST_CALLS", 4)
     monkeypatch.setattr(onednn, "_ROOM", 1 << 10)
     # Start with empty caches: a call that finds a plan of another test evicts nothing.
     monkeypatch.setattr(onednn._mine(), "plans", collections.OrderedDict())
@@ -126,7 +126,7 @@ def test_plans_and_buffers_are_bounded(monkeypatch):
     mine = onednn._mine()
     assert len(mine.plans) <= 4 and not mine.large and len(onednn_parallel._calls) <= 4 and (mine.plans or onednn_parallel._calls)
     monkeypatch.undo()
-    mine.rooms.clear()
+    mine.scratchpads.clear()
 
 
 def test_concurrent_calls_from_many_threads():
@@ -161,7 +161,7 @@ print("capped", not runtime.onednn_uses_avx512())
 import ctypes
 n = ctypes.c_int()
 onednn._shared.lib.dnnl_threadpool_interop_get_max_concurrency(ctypes.byref(n))
-print("alone", onednn._shared.own, "threads", n.value)
+print("alone", onednn._shared.private, "threads", n.value)
 print("own", hex(onednn._shared.lib.dnnl_get_effective_cpu_isa()))
 """
 
@@ -224,7 +224,7 @@ def test_products_with_few_rows_or_columns(count, monkeypatch):
     """
     monkeypatch.setattr(blas, "_READ", 0)
     monkeypatch.setattr(blas, "_READ_SHARED", 0)
-    monkeypatch.setattr(threads._team, "count", count)
+    monkeypatch.setattr(threads._pool, "count", count)
     taken, rs = [], np.random.RandomState(2)
     monkeypatch.setattr(onednn, "gemm_shared", lambda *a, f=onednn.gemm_shared: (taken.append(a), f(*a))[1])
     for m, k, n in [(1, 300, 400), (7, 130, 520), (520, 130, 7), (600, 200, 1), (3, 8, 9000), (2, 40000, 3)]:
@@ -239,7 +239,7 @@ def test_products_with_few_rows_or_columns(count, monkeypatch):
                     for r in (blas.by_vector(a, v), blas.by_vector(np.asfortranarray(a), v)):
                         assert r.shape == (m,) and r.dtype == np.float32
                         np.testing.assert_allclose(r, expected[:, 0], rtol=1e-4, atol=2e-3)
-    assert len(taken) > 200 or not onednn.own()
+    assert len(taken) > 200 or not onednn.has_private()
     assert blas.by_vector(np.ones((9, 10)), np.ones(10)).dtype == np.float64
     for a, v in [((9, 10), 9), ((9, 10), 1)]:
         with pytest.raises(ValueError):
@@ -254,7 +254,7 @@ def test_product_plus_row_is_bitwise_equal(count, monkeypatch):
     """
     for least in ("_WORTH_POOL", "_DOT", "_LEAST"):
         monkeypatch.setattr(blas, least, 0)
-    monkeypatch.setattr(threads._team, "count", count)
+    monkeypatch.setattr(threads._pool, "count", count)
     rs = np.random.RandomState(3)
     for m, k, n in [(8, 8, 8), (100, 30, 40), (40, 30, 100), (300, 9, 17), (17, 9, 300), (5, 20, 30), (30, 5, 20), (0, 9, 9), (9, 9, 1)]:
         row = rs.randn(n).astype(np.float32)

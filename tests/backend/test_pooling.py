@@ -185,7 +185,7 @@ def test_unfold_and_fold(data):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_threads(monkeypatch, count):
-    monkeypatch.setattr(threads._team, "count", count)
+    monkeypatch.setattr(threads._pool, "count", count)
     a = np.random.RandomState(0).randn(4, 16, 40, 41).astype(np.float32)
 
     def run(m):

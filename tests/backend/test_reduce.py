@@ -252,7 +252,7 @@ def test_group_norm_is_bitwise_equal_for_any_thread_count(monkeypatch):
     xs = [rs.randn(*s).astype(np.float32) for s in [(4, 16, 40, 41), (9, 24, 700), (1, 4, 200, 201)]]
     got = []
     for n in (1, 3):
-        monkeypatch.setattr(threads._team, "count", n)
+        monkeypatch.setattr(threads._pool, "count", n)
         got.append([])
         for a in xs:
             x, w = mt.tensor(a).requires_grad_(), mt.linspace(1, 2, a.shape[1]).requires_grad_()

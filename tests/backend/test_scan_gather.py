@@ -244,7 +244,7 @@ def test_large_arrays_for_any_thread_count(dtype, side, monkeypatch):
     index = rs.randint(0, 97, a.shape)
     results = []
     for count in (1, 3):
-        monkeypatch.setattr(threads._team, "count", count)
+        monkeypatch.setattr(threads._pool, "count", count)
         x = mt.tensor(a)
         results.append([x.cumsum(1), x.cumsum(2), *x.cummax(2), x.gather(2, mt.tensor(index)), x.scatter_add(2, mt.tensor(index), x),
                         x.index_add(1, mt.tensor(index[0, :, 0]), x), *mt.tensor(wide).sort(stable=True), x.sort(1)[0], mt.topk(mt.tensor(wide), 100)[0]])
@@ -312,7 +312,7 @@ def test_top_and_ranked_match_a_stable_sort(data):
             a[rs.rand(*a.shape) < 0.05] = np.nan
         if draw(st.booleans()):
             a[rs.rand(*a.shape) < 0.05] = rs.choice([0.0, -0.0, np.inf, -np.inf])
-    before, threads._team.count = threads._team.count, 3
+    before, threads._pool.count = threads._pool.count, 3
     try:
         k, down = draw(st.integers(1, min(n, 48))), draw(st.booleans())
         # Descending, nan first: the reverse of a stable sort of the reversed row.
@@ -334,4 +334,4 @@ def test_top_and_ranked_match_a_stable_sort(data):
             np.testing.assert_array_equal(got[0], s[:, k])
             np.testing.assert_array_equal(got[1], by[:, k])
     finally:
-        threads._team.count = before
+        threads._pool.count = before

@@ -22,14 +22,14 @@ UFUNCS = sorted({u for u in vars(np).values() if isinstance(u, np.ufunc) and u.n
 
 @pytest.fixture(params=[2, 3, 7])
 def count(request, monkeypatch):
-    monkeypatch.setattr(threads._team, "count", request.param)
+    monkeypatch.setattr(threads._pool, "count", request.param)
     yield request.param
     monkeypatch.undo()
 
 
 @pytest.fixture
 def two(monkeypatch):
-    monkeypatch.setattr(threads._team, "count", 2)
+    monkeypatch.setattr(threads._pool, "count", 2)
     yield
     monkeypatch.undo()
 
@@ -138,7 +138,7 @@ def test_overlapping_outputs_are_left_to_numpy(two):
 
 
 def test_one_thread_is_left_to_numpy(monkeypatch):
-    monkeypatch.setattr(threads._team, "count", 1)
+    monkeypatch.setattr(threads._pool, "count", 1)
     a = np.zeros(1 << 17, np.float32)
     assert thread_pool.Shared(np.add)(a, a) is None
 
@@ -198,8 +198,8 @@ def test_copies(shape, random, d):
     order = list(range(a.ndim))
     random.shuffle(order)
     a = a.transpose(order)[tuple(slice(None, None, random.choice([1, 1, 2, -1])) for _ in order)]
-    before = threads._team.count, copies._SHARED
-    threads._team.count, copies._SHARED = 3, 1
+    before = threads._pool.count, copies._SHARED
+    threads._pool.count, copies._SHARED = 3, 1
     try:
         for got, want in ((copies.duplicate(a), a.copy(order="K")), (copies.copy_c(a), a.copy())):
             same(got, want)
@@ -208,7 +208,7 @@ def test_copies(shape, random, d):
         copies.store(to, a)
         same(to, a)
     finally:
-        threads._team.count, copies._SHARED = before
+        threads._pool.count, copies._SHARED = before
 
 
 @needs_pool
@@ -290,9 +290,9 @@ def test_programs_are_independent_of_thread_count(monkeypatch):
         w = z.detach().clone()
         w.add_(z.detach()).div_(3).clamp_(-1, 1)
         return [t.detach().numpy().copy() for t in (z, x.grad, w, w.to(mt.int64), w.isnan(), mt.zeros_like(w), w.t().clone())]
-    monkeypatch.setattr(threads._team, "count", 1)
+    monkeypatch.setattr(threads._pool, "count", 1)
     alone = run()
-    monkeypatch.setattr(threads._team, "count", 3)
+    monkeypatch.setattr(threads._pool, "count", 3)
     for a, b in zip(alone, run()):
         same(b, a)
 
@@ -329,7 +329,7 @@ def test_sums_of_losses(count, d, n):
         got, numbers = loop.total(x, y, (0.5, 0.0, 0.0)), (0.5, 0.0, 0.0)
         assert got == pytest.approx(wide(x.astype("f8"), y.astype("f8")).sum(), rel=1e-6)
         with pytest.MonkeyPatch.context() as m:
-            m.setattr(threads._team, "count", 1)
+            m.setattr(threads._pool, "count", 1)
             assert loop.total(x, y, numbers) == got
         assert loop.total(x, y[::-1], numbers) is None and loop.total(x, y[:-1], numbers) is None and loop.total(x.astype("f2"), y.astype("f2"), numbers) is None
 

@@ -14,7 +14,7 @@ from mindtorch.backend.cpu import onednn
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="alternate stacks are set on Linux"),
               pytest.mark.host_only("processes of their own, one of them on the npu device")]
 _TESTS = pathlib.Path(__file__).parents[1]
-needs_onednn = pytest.mark.skipif(not onednn.own(), reason="no oneDNN of our own here")
+needs_onednn = pytest.mark.skipif(not onednn.has_private(), reason="no oneDNN of our own here")
 
 
 _STEPS = """

@@ -21,7 +21,7 @@ needs_pool = pytest.mark.skipif(thread_pool.lib() is None, reason="no C compiler
 
 @pytest.fixture(params=[1, 2, 3, 7])
 def count(request, monkeypatch):
-    monkeypatch.setattr(threads._team, "count", request.param)
+    monkeypatch.setattr(threads._pool, "count", request.param)
     yield request.param
     monkeypatch.undo()
 
@@ -30,7 +30,7 @@ def count(request, monkeypatch):
 @needs_pool
 @pytest.mark.parametrize("m,k,n", [(64, 784, 512), (512, 64, 784), (300, 300, 301), (17, 1000, 33), (1000, 9, 15)])
 def test_products(count, m, k, n):
-    if not onednn.own():
+    if not onednn.has_private():
         pytest.skip("no oneDNN of our own here")
     rs = np.random.RandomState(0)
     for a, b in ((rs.randn(m, k), rs.randn(k, n)), (rs.randn(k, m).T, rs.randn(k, n)), (rs.randn(m, k), rs.randn(n, k).T)):
@@ -45,7 +45,7 @@ def test_products(count, m, k, n):
 @pytest.mark.parametrize("dtype", [np.float64, np.complex64, np.int64, np.float32])
 @pytest.mark.parametrize("shape", [(300, 200, 250), (20, 900, 3000), (2, 3000, 4)])
 def test_large_products_without_onednn(count, dtype, shape, monkeypatch):
-    monkeypatch.setattr(onednn, "wide", lambda: False)
+    monkeypatch.setattr(onednn, "has_avx512", lambda: False)
     monkeypatch.setattr(blas, "_WORTH", 1 << 12)
     m, k, n = shape
     rs = np.random.RandomState(1)
@@ -68,7 +68,7 @@ def test_blas_is_single_threaded_and_restored(monkeypatch):
     blas.set(2)
     try:
         seen = []
-        monkeypatch.setattr(threads, "alone", lambda f, *a, run=threads.alone, **k: run(lambda: seen.append(blas.get()) or f(*a, **k)))
+        monkeypatch.setattr(threads, "single_threaded", lambda f, *a, run=threads.single_threaded, **k: run(lambda: seen.append(blas.get()) or f(*a, **k)))
         a = np.random.RandomState(0).rand(400, 300).astype(np.float32)
         for f in (lambda: threads.matmul(a, a.T), lambda: threads.matmul(a, a[0]), lambda: mt.mv(mt.from_numpy(a), mt.ones(300)),
                   lambda: mt.from_numpy(a).sum(0), lambda: mt.dot(mt.ones(20000), mt.ones(20000))):
@@ -212,8 +212,8 @@ def test_elementwise_ops_on_tensors_are_bitwise_equal(monkeypatch):
 # ------------------------------------------------------------------ threads
 @needs_pool
 def test_concurrent_callers_get_correct_products(monkeypatch):
-    monkeypatch.setattr(threads._team, "count", 3)
-    if not onednn.own():
+    monkeypatch.setattr(threads._pool, "count", 3)
+    if not onednn.has_private():
         pytest.skip("no oneDNN of our own here")
     a, b = (np.random.RandomState(s).randn(200, 200).astype(np.float32) for s in (0, 1))
     expected, wrong = np.empty_like(a), []
@@ -254,7 +254,7 @@ def test_threads_keep_their_cpu_affinity(monkeypatch):
             if alike == 10:
                 return now
         raise AssertionError(f"the threads' processors change for 10 s: {last}")
-    monkeypatch.setattr(threads._team, "count", 2)
+    monkeypatch.setattr(threads._pool, "count", 2)
     add, a = thread_pool.Shared(np.add), np.arange(200000, dtype=np.float32)
     add(a, a)
     mine, before = os.sched_getaffinity(0), settled()
@@ -322,7 +322,7 @@ def test_forks_thread_counts_and_missing_library():
 def test_idle_threads_sleep():
     """Checks that an idle process costs nothing: waiting threads spin for less than a millisecond.
     """
-    if not onednn.own():
+    if not onednn.has_private():
         pytest.skip("no oneDNN of our own here")
     import time
     a = np.ones((300, 300), np.float32)

@@ -10,7 +10,7 @@ from mindtorch.backend.cpu.host import SILENT
 
 @pytest.fixture(params=[1, 2, 3])
 def team(request, monkeypatch):
-    monkeypatch.setattr(threads._team, "count", request.param)
+    monkeypatch.setattr(threads._pool, "count", request.param)
     monkeypatch.setattr(threads, "LARGE", 1 << 10)
     return request.param
 

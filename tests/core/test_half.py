@@ -28,7 +28,7 @@ def _all(dtype):
 @pytest.mark.parametrize("name", LOW)
 @pytest.mark.parametrize("count", [1, 3])
 def test_every_value_and_those_in_between(how, name, count, monkeypatch):
-    monkeypatch.setattr(threads._team, "count", count)
+    monkeypatch.setattr(threads._pool, "count", count)
     d = LOW[name]
     w = half.upcast(_all(d))
     theirs = real.from_numpy(_all(np.dtype(np.int16)).copy()).view(getattr(real, name))

@@ -60,12 +60,12 @@ def test_operands_of_mixed_memory_orders(name, dtype, count, data):
     rs = np.random.RandomState(1)
     a, b = ((rs.randn(*shape) * 3).astype(np.float32) for _ in range(2))
     grad = dtype in ("float32", "float64", "complex64")
-    before = threads._team.count
+    before = threads._pool.count
     try:
-        threads._team.count = count
+        threads._pool.count = count
         mine = outcome(mt, OPS[name], a, b, orders, dtype, grad)
     finally:
-        threads._team.count = before
+        threads._pool.count = before
     real = outcome(torch, OPS[name], a, b, orders, dtype, grad)
     if isinstance(real, type):
         assert mine is real

@@ -147,12 +147,12 @@ class SocketGroup:
         if self.failed is not None:
             raise Aborted(self.failed)
 
-    def fail(self, why, tell=True):
-        """Ends the group for the given reason; with `tell`, notifies the other members."""
+    def fail(self, why, notify=True):
+        """Ends the group for the given reason; with `notify`, notifies the other members."""
         if self.failed is None:
             self.failed = why
-            if tell:
-                self.fabric.tell_failure(self, why)
+            if notify:
+                self.fabric.notify_failure(self, why)
         self._abort()
 
     def _abort(self):
@@ -160,7 +160,7 @@ class SocketGroup:
             link.abort()
         self.mailbox.wake()
 
-    def told(self, peer, why):
+    def notified(self, peer, why):
         """Handles a failure notice: the group has failed on rank `peer`."""
         if self.failed is None and not self.closed:
             self.failed = why
@@ -253,15 +253,15 @@ class SocketGroup:
         send, receive = [], []
         for i, view in outs:
             link = links[i]
-            if link.said != call.number:
-                link.said = call.number
+            if link.last_sent != call.number:
+                link.last_sent = call.number
                 send.append((link, [memoryview(call.sign(len(view))), view]))
             else:
                 send.append((link, [view]))
         for i, view in ins:
             link = links[i]
-            if link.heard != call.number:
-                link.heard = call.number
+            if link.last_received != call.number:
+                link.last_received = call.number
                 n = view.left if view.__class__ is StreamingReduce else len(view)
                 receive.append((link, [self._expect(call, n, link), view]))
             else:
@@ -356,26 +356,26 @@ class SocketGroup:
 
     def broadcast(self, call, view, root):
         """Copies the root's bytes into every rank's view."""
-        n, place = self.size, (self.me - root) % self.size
+        n, position = self.size, (self.me - root) % self.size
         if n <= 2 or len(view) <= SMALL:
             # A tree: in each round every rank that has the data passes it on.
             have = 1
             while have < n:
-                if place < have and place + have < n:
-                    self.exchange(call, [((place + have + root) % n, view)], [])
-                elif have <= place < 2 * have:
-                    self.exchange(call, [], [((place - have + root) % n, view)])
+                if position < have and position + have < n:
+                    self.exchange(call, [((position + have + root) % n, view)], [])
+                elif have <= position < 2 * have:
+                    self.exchange(call, [], [((position - have + root) % n, view)])
                 have *= 2
             return
         # A chain: every rank forwards one segment while it receives the next, so each rank sends
         # the data once.
         before, after = (self.me - 1) % n, (self.me + 1) % n
         pieces = [view[i:i + SEGMENT] for i in range(0, len(view), SEGMENT)]
-        last = place == n - 1
+        last = position == n - 1
         for k in range(len(pieces) + 1):
-            outs = [] if last else [(after, pieces[k - 1])] if k and place else \
-                [(after, pieces[k])] if place == 0 and k < len(pieces) else []
-            ins = [(before, pieces[k])] if place and k < len(pieces) else []
+            outs = [] if last else [(after, pieces[k - 1])] if k and position else \
+                [(after, pieces[k])] if position == 0 and k < len(pieces) else []
+            ins = [(before, pieces[k])] if position and k < len(pieces) else []
             if outs or ins:
                 self.exchange(call, outs, ins)
 

@@ -43,7 +43,7 @@ class Job:
     log_dir: str | None = None
     redirects: dict = dataclasses.field(default_factory=dict)   # local rank (or None: all others) -> STDOUT | STDERR
     tee: dict = dataclasses.field(default_factory=dict)
-    shown: set | None = None  # local ranks whose output is shown; None: all
+    visible: set | None = None  # local ranks whose output is shown; None: all
     virtual_local_rank: bool = False
     join_timeout: float = 900.0
     shutdown_timeout: float = 30.0
@@ -196,13 +196,13 @@ class Agent:
             tee = job.tee.get(i, job.tee.get(None, 0))
             to_file = job.redirects.get(i, job.redirects.get(None, 0))
             for flag, name, console in ((STDOUT, "stdout", sys.stdout), (STDERR, "stderr", sys.stderr)):
-                shown = job.shown is None or i in job.shown
+                visible = job.visible is None or i in job.visible
                 if tee & flag:
                     streams[name] = subprocess.PIPE
-                    readers.append((name, open(os.path.join(folder, name + ".log"), "wb"), console if shown else None))
+                    readers.append((name, open(os.path.join(folder, name + ".log"), "wb"), console if visible else None))
                 elif to_file & flag:
                     streams[name] = open(os.path.join(folder, name + ".log"), "wb")
-                elif not shown:
+                elif not visible:
                     streams[name] = subprocess.DEVNULL
             process = subprocess.Popen(job.command, env=self._environment(attempt, i, error_file), **streams)
             for s in streams.values():
@@ -244,7 +244,7 @@ class Agent:
     def _watch(self, attempt):
         """Returns None once all workers here have succeeded; else (failures here, message of
         another machine)."""
-        several, asked = self.job.nnodes > 1, time.monotonic()
+        several, last_query = self.job.nnodes > 1, time.monotonic()
         while True:
             if self._failures():
                 # A worker that fails because of another one may exit first. So wait a moment,
@@ -257,8 +257,8 @@ class Agent:
             if all(w.process.poll() == 0 for w in self.workers):
                 self._drain()
                 return None
-            if several and time.monotonic() - asked > 0.5:
-                asked = time.monotonic()
+            if several and time.monotonic() - last_query > 0.5:
+                last_query = time.monotonic()
                 if self.store.check([f"{self.key}/attempt_{attempt}/failed"]):
                     return [], self.store.get(f"{self.key}/attempt_{attempt}/failed").decode()
             time.sleep(self.job.interval)
@@ -276,7 +276,7 @@ class Agent:
                 result = self._watch(attempt)
                 if result is None and self._others_done(attempt):
                     return
-                failures, elsewhere = result or ([], self._said)
+                failures, elsewhere = result or ([], self._reported)
                 if failures:
                     first = failures[0]
                     print(f"worker {first.rank} (pid {first.pid}) failed with exit code {first.exitcode}; "
@@ -311,7 +311,7 @@ class Agent:
         done = [f"{key}/done_{i}" for i in range(self.job.nnodes)]
         while not self.store.check(done):
             if self.store.check([f"{key}/failed"]):
-                self._said = self.store.get(f"{key}/failed").decode()
+                self._reported = self.store.get(f"{key}/failed").decode()
                 return False
             time.sleep(0.2)
         self._farewell()

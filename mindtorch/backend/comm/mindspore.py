@@ -210,8 +210,8 @@ class NativeGroup:
             self.native.reduce_scatter(x, [self._native(i) for i in ins], self._name(op, out), self.group)
             self._back(out, x)
             return
-        whole = np.concatenate([i._array.reshape(-1) for i in ins])
-        x = from_contiguous(whole)
+        joined = np.concatenate([i._array.reshape(-1) for i in ins])
+        x = from_contiguous(joined)
         self.native.all_reduce(x, self._name(op, out), self.group)
         at = sum(i._array.size for i in ins[:self.me])
         out._array[...] = MSTensor.asnumpy(x)[at:at + out._array.size].reshape(out._array.shape)

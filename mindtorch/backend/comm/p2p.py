@@ -66,7 +66,7 @@ class Mailbox:
         self.posted = []  # receives without a message yet
         self.broken = None  # why a connection can no longer be read
         # (peer, tag, kind, bytes): messages without a matching receive, in order of arrival
-        self.kept = []
+        self.unmatched = []
         self.gone = {}  # peer -> deadline for messages still under way
         self.thread = None
         self.closed = False
@@ -143,9 +143,9 @@ class Mailbox:
         item = _Receive(peer, tag, array, done, timeout)
         with self.lock:
             self._start()
-            for k, (source, t, kind, data) in enumerate(self.kept):
+            for k, (source, t, kind, data) in enumerate(self.unmatched):
                 if t == tag and peer in (None, source):
-                    del self.kept[k]
+                    del self.unmatched[k]
                     inlet = self.inlets.get(source)
                     if inlet is not None:
                         inlet.waiting -= len(data)
@@ -254,7 +254,7 @@ class Mailbox:
         # A receive may have been posted while the message was arriving.
         item = next((r for r in self.posted if r.tag == tag and r.peer in (None, inlet.peer)), None)
         if item is None:
-            self.kept.append((inlet.peer, tag, kind, data))
+            self.unmatched.append((inlet.peer, tag, kind, data))
             inlet.waiting += len(data)
             return
         self.posted.remove(item)

@@ -50,17 +50,17 @@ def folder(op, dtype):
     ufunc = (_OF_BOOL if dtype.kind == "b" else _UFUNCS)[op]
 
     @quiet
-    def fold(total, piece):
-        ufunc(total, piece, out=total)
+    def fold(total, block):
+        ufunc(total, block, out=total)
     return fold
 
 
 def _fold_bfloat16(ufunc):
     @quiet
-    def fold(total, piece):
+    def fold(total, block):
         for i in range(0, len(total), _PIECE):
             part = total[i:i + _PIECE]
-            part[...] = ufunc(part.astype(np.float32), piece[i:i + _PIECE].astype(np.float32)).astype(bfloat16_np)
+            part[...] = ufunc(part.astype(np.float32), block[i:i + _PIECE].astype(np.float32)).astype(bfloat16_np)
     return fold
 
 

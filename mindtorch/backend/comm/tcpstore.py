@@ -70,9 +70,9 @@ def fields(kind, parts):
         raise ValueError(f"unknown request {kind}")
     keys, values = _ARITY[kind]
     if keys is None:
-        keys, odd = divmod(len(parts), 2) if values is None else (len(parts), 0)
-        values = keys + odd if values is None else 0
-        if odd:
+        keys, remainder = divmod(len(parts), 2) if values is None else (len(parts), 0)
+        values = keys + remainder if values is None else 0
+        if remainder:
             raise ValueError("as many values as keys are needed")
     if keys + values != len(parts):
         raise ValueError(f"{keys + values} fields are needed, not {len(parts)}")
@@ -99,13 +99,13 @@ class _Client:
 class _Server(threading.Thread):
     """Thread that serves a table to all connections until it is closed."""
 
-    def __init__(self, places, port, listen_fd=None):
+    def __init__(self, addresses, port, listen_fd=None):
         super().__init__(daemon=True, name="mindtorch-store")
-        self.places = None
+        self.addresses = None
         if listen_fd is not None:
             self.listeners = [socket.socket(fileno=listen_fd)]
         else:
-            self.listeners, self.places = _listen(places, port)
+            self.listeners, self.addresses = _listen(addresses, port)
         self.port = self.listeners[0].getsockname()[1]
         self.pid, self.users = os.getpid(), 0
         self.table, self.clients, self.parked = Table(), {}, {}     # parked: client -> its unanswered wait
@@ -345,7 +345,7 @@ class _Server(threading.Thread):
         self.closing = True
 
 
-def _places(host, all_here):
+def _addresses(host, all_here):
     """Returns the addresses to listen at for clients that connect to `host`; None for all
     interfaces.
 
@@ -371,23 +371,23 @@ def _places(host, all_here):
 _NO_SUCH = errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL
 
 
-def _listen(places, port):
+def _listen(addresses, port):
     """Returns (sockets, the addresses they listen at or None for all). This process itself connects
     to 127.0.0.1."""
     for attempt in range(16):
         made, at = [], []
         try:
-            for place in dict.fromkeys([*(places or ()), "127.0.0.1"]) if places else ():
+            for address in dict.fromkeys([*(addresses or ()), "127.0.0.1"]) if addresses else ():
                 try:
-                    s = socket.create_server((place, made[0].getsockname()[1] if made else port), backlog=1024,
-                                             family=socket.AF_INET6 if ":" in place else socket.AF_INET)
+                    s = socket.create_server((address, made[0].getsockname()[1] if made else port), backlog=1024,
+                                             family=socket.AF_INET6 if ":" in address else socket.AF_INET)
                 except OSError as e:
                     if e.errno in _NO_SUCH:
                         continue
                     raise
                 made.append(s)
-                at.append(place)
-            if set(at) & set(places or ()):
+                at.append(address)
+            if set(at) & set(addresses or ()):
                 return made, frozenset(at)
             for s in made:
                 s.close()
@@ -462,12 +462,12 @@ class TCPStore(Store):
         self.libuvBackend = bool(use_libuv)
         self._server = None
         if is_master:
-            places = _places(host_name, _all_here)
+            addresses = _addresses(host_name, _all_here)
             there = _servers.get(port) if multi_tenant else None
-            if there is not None and (there.places is None or places is not None and there.places >= set(places)):
+            if there is not None and (there.addresses is None or addresses is not None and there.addresses >= set(addresses)):
                 self._server = there
             else:
-                self._server = _Server(places, port, master_listen_fd)
+                self._server = _Server(addresses, port, master_listen_fd)
                 _servers[self._server.port] = self._server
             self._server.users += 1
             port = self._server.port
@@ -497,7 +497,7 @@ class TCPStore(Store):
             raise DistNetworkError(f"the store at {self.host}:{self.port} has closed the connection: {e}") from e
         self._sock = sock
 
-    def _ask(self, kind, parts, timeout=0.0):
+    def _request(self, kind, parts, timeout=0.0):
         try:
             fields(kind, parts)
         except ValueError as e:
@@ -550,51 +550,51 @@ class TCPStore(Store):
         return raw
 
     def set(self, key, value):
-        self._ask(_SET, [key.encode(), as_bytes(value)])
+        self._request(_SET, [key.encode(), as_bytes(value)])
 
     def get(self, key):
-        return self._ask(_GET, [key.encode()], seconds(self._timeout))[0]
+        return self._request(_GET, [key.encode()], seconds(self._timeout))[0]
 
     def add(self, key, value):
-        return int(self._ask(_ADD, [key.encode(), str(int(value)).encode()])[0])
+        return int(self._request(_ADD, [key.encode(), str(int(value)).encode()])[0])
 
     def compare_set(self, key, expected_value, desired_value):
-        return self._ask(_COMPARE, [key.encode(), as_bytes(expected_value), as_bytes(desired_value)])[0]
+        return self._request(_COMPARE, [key.encode(), as_bytes(expected_value), as_bytes(desired_value)])[0]
 
     def wait(self, keys, timeout=None):
-        self._ask(_WAIT, [k.encode() for k in keys], seconds(self._timeout if timeout is None else timeout))
+        self._request(_WAIT, [k.encode() for k in keys], seconds(self._timeout if timeout is None else timeout))
 
     def check(self, keys):
-        return self._ask(_CHECK, [k.encode() for k in keys])[0] == b"1"
+        return self._request(_CHECK, [k.encode() for k in keys])[0] == b"1"
 
     def delete_key(self, key):
-        return self._ask(_DELETE, [key.encode()])[0] == b"1"
+        return self._request(_DELETE, [key.encode()])[0] == b"1"
 
     def num_keys(self):
-        return int(self._ask(_COUNT, [])[0])
+        return int(self._request(_COUNT, [])[0])
 
     def list_keys(self):
-        return [k.decode() for k in self._ask(_LIST, [])]
+        return [k.decode() for k in self._request(_LIST, [])]
 
     def append(self, key, value):
-        self._ask(_APPEND, [key.encode(), as_bytes(value)])
+        self._request(_APPEND, [key.encode(), as_bytes(value)])
 
     def multi_get(self, keys):
-        return self._ask(_MULTI_GET, [k.encode() for k in keys], seconds(self._timeout))
+        return self._request(_MULTI_GET, [k.encode() for k in keys], seconds(self._timeout))
 
     def multi_set(self, keys, values):
         if len(keys) != len(values):
             raise ValueError("multi_set needs as many values as keys")
-        self._ask(_MULTI_SET, [*(k.encode() for k in keys), *(as_bytes(v) for v in values)])
+        self._request(_MULTI_SET, [*(k.encode() for k in keys), *(as_bytes(v) for v in values)])
 
     def queue_push(self, key, value):
-        self._ask(_PUSH, [key.encode(), as_bytes(value)])
+        self._request(_PUSH, [key.encode(), as_bytes(value)])
 
     def queue_pop(self, key, block=True):
-        return self._ask(_POP, [key.encode()], seconds(self._timeout) if block else 0.0)[0]
+        return self._request(_POP, [key.encode()], seconds(self._timeout) if block else 0.0)[0]
 
     def queue_len(self, key):
-        return int(self._ask(_LENGTH, [key.encode()])[0])
+        return int(self._request(_LENGTH, [key.encode()])[0])
 
     def has_extended_api(self):
         return True

@@ -47,7 +47,7 @@ def machine():
         return ""
 
 
-def own_address(towards):
+def local_address(towards):
     """Returns the address at which other machines reach this one: that of the network interface
     that routes to the store's host."""
     given = os.environ.get("MINDTORCH_HOST_ADDRESS")
@@ -99,7 +99,7 @@ class Link:
 
     def __init__(self, sock, peer):
         self.sock, self.peer = sock, peer
-        self.said = self.heard = -1  # the last operation whose signature was sent, was received
+        self.last_sent = self.last_received = -1  # the last operation whose signature was sent, was received
 
     def abort(self):
         """Shuts the connection down while another thread may be using it. The file stays open, so
@@ -136,7 +136,7 @@ class Transport:
         self.store, self.prefix, self.rank, self.size, self.timeout = store, prefix, rank, size, timeout
         self.pid = os.getpid()
         self.closed = False
-        self.groups = {}  # key -> group; groups have `give_up`, `departed` and `told`
+        self.groups = {}  # key -> group; groups have `give_up`, `departed` and `notified`
         self.left, self.dead = {}, {}  # rank -> reason
         self.sent = array.array("q", [0])  # bytes sent, including signatures
         self.received = array.array("q", [0])
@@ -154,7 +154,7 @@ class Transport:
 
     # ---- rendezvous
     def _listen(self, towards):
-        self.host = address = own_address(towards)
+        self.host = address = local_address(towards)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._tcp = socket.create_server((address, 0), family=family, backlog=512)
         self._listeners, self._local = [self._tcp], b""
@@ -238,7 +238,7 @@ class Transport:
             poll.register(fd, select.POLLIN)
         strangers = {}  # file -> [socket, received bytes, deadline], oldest first
 
-        def settle(fd, keep=False):
+        def forget(fd, keep=False):
             sock = strangers.pop(fd)[0]
             poll.unregister(fd)
             if not keep:
@@ -255,7 +255,7 @@ class Transport:
                     except OSError as e:
                         if e.errno in (errno.EMFILE, errno.ENFILE):
                             if strangers:
-                                settle(next(iter(strangers)))
+                                forget(next(iter(strangers)))
                             else:
                                 time.sleep(0.05)
                         continue  # else: the client disconnected before accept()
@@ -268,46 +268,46 @@ class Transport:
                         if who is None:
                             continue
                         sock = strangers[fd][0]
-                        settle(fd, keep=True)
+                        forget(fd, keep=True)
                         self._admit(sock, *who)
                     except (OSError, ValueError) as e:
                         log.warning("rank %d closes a connection from an unknown client: %s", self.rank, e)
                         if fd in strangers:
-                            settle(fd)
+                            forget(fd)
                         else:
                             sock.close()
             now = time.monotonic()
             for fd in [fd for fd, s in strangers.items() if s[2] <= now]:
-                settle(fd)
+                forget(fd)
         for sock, _, _ in strangers.values():
             sock.close()
 
     def _greet(self, stranger):
         """Returns (rank, channel) once a new connection has sent its greeting, None until then;
         OSError or ValueError if it sends anything else."""
-        sock, said, _ = stranger
+        sock, received, _ = stranger
         size = _HELLO.size
-        if len(said) >= size:
-            size += _HELLO.unpack_from(said)[3]
+        if len(received) >= size:
+            size += _HELLO.unpack_from(received)[3]
         try:
             # Read no byte beyond the greeting: what follows belongs to the code that gets the
             # connection.
-            part = sock.recv(size - len(said))
+            part = sock.recv(size - len(received))
         except BlockingIOError:
             return None
         if not part:
             raise OSError("it was closed")
-        said = stranger[1] = said + part
-        if len(said) < _HELLO.size:
+        received = stranger[1] = received + part
+        if len(received) < _HELLO.size:
             return None
-        magic, token, peer, n = _HELLO.unpack_from(said)
+        magic, token, peer, n = _HELLO.unpack_from(received)
         if magic != _MAGIC or token != self._token:
             raise ValueError("it does not belong to this job")
         if peer >= self.size or peer == self.rank or not 0 < n <= _NAME_MOST:
             raise ValueError(f"it claims to be rank {peer} with a name of {n} bytes")
-        if len(said) < _HELLO.size + n:
+        if len(received) < _HELLO.size + n:
             return None
-        return peer, said[_HELLO.size:].decode()
+        return peer, received[_HELLO.size:].decode()
 
     def _admit(self, sock, peer, name):
         _tune(sock)
@@ -418,7 +418,7 @@ class Transport:
             else:
                 key, _, why = text.partition("\n")
                 if key in self.groups:
-                    self.groups[key].told(peer, why)
+                    self.groups[key].notified(peer, why)
 
     def _note(self, peer, kind, text=""):
         raw = text.encode("utf-8", "replace")[:_NOTE_MOST]
@@ -436,7 +436,7 @@ class Transport:
         except (OSError, ValueError):
             return  # the peer is gone
 
-    def tell_failure(self, group, why):
+    def notify_failure(self, group, why):
         """Sends the other members of a group the reason why it has failed here."""
         for peer in group.ranks:
             if peer != self.rank:

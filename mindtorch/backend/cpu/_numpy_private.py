@@ -99,7 +99,7 @@ def _memory_error():
     raise AssertionError("allocating an array of 4 EB did not fail")
 
 
-def _say_what_did_not_fit(self, shape, dtype=None):
+def _memory_error_init(self, shape, dtype=None):
     self.shape, self.dtype = shape, dtype
     # A single string with the phrases that retrying code searches for.
     text = shape if dtype is None else (f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {self._total_size} bytes. Error code 12 "
@@ -115,12 +115,12 @@ def _only_words(self):
 # retries with less memory catches RuntimeError or torch.OutOfMemoryError, so the class becomes a
 # subclass of those as well. It stays a MemoryError for other users of NumPy.
 _error = _memory_error()
-_place = "numpy.core._exceptions:_ArrayMemoryError."
-for _name, _value, _takes in (("__bases__", (MemoryError, OutOfMemoryError), None), ("__init__", _say_what_did_not_fit, "self, shape, dtype"),
+_module = "numpy.core._exceptions:_ArrayMemoryError."
+for _name, _value, _takes in (("__bases__", (MemoryError, OutOfMemoryError), None), ("__init__", _memory_error_init, "self, shape, dtype"),
                               ("__str__", _only_words, "self")):
-    declare(_place + _name, REPLACES, "an array that does not fit raises torch.OutOfMemoryError with PyTorch's error message", _CHECKED,
+    declare(_module + _name, REPLACES, "an array that does not fit raises torch.OutOfMemoryError with PyTorch's error message", _CHECKED,
             ("tests/backend/test_out_of_memory.py",), _takes)
-    put(_place + _name, _value, _error)
+    put(_module + _name, _value, _error)
 
 
 @functools.cache

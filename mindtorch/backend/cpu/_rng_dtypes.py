@@ -106,6 +106,6 @@ def from_int(x, kind, shape):
     return x.astype(kind.np, copy=False).reshape(shape)
 
 
-def widened(x, kind):
+def upcast(x, kind):
     """Upcasts a 16-bit float array to float32, so that NumPy can compute with it."""
     return x.astype(np.float32) if kind.digits < 24 else x

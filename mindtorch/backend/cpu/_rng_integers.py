@@ -68,20 +68,20 @@ def shuffled(steps):
     key = partner << 32
     key |= i
     key.sort()
-    step, place = key & 0xFFFFFFFF, key >> 32
-    same = place[1:] == place[:-1]
+    step, index = key & 0xFFFFFFFF, key >> 32
+    same = index[1:] == index[:-1]
     earlier = np.full(n, -1)  # the last earlier step with the same partner
     earlier[step[1:][same]] = step[:-1][same]
     # `found[i]` starts as the last earlier step whose partner was i (or as i itself). The loop
     # below replaces it by the end of its chain of such steps.
     last = np.append(~same, True)
-    step, place = step[last], place[last]
+    step, index = step[last], index[last]
     found = i.copy()
-    own = step == place
-    found[place[~own]] = step[~own]
-    own = place[own]
-    before = earlier[own]
-    found[own[before >= 0]] = before[before >= 0]
+    is_self = step == index
+    found[index[~is_self]] = step[~is_self]
+    is_self = index[is_self]
+    before = earlier[is_self]
+    found[is_self[before >= 0]] = before[before >= 0]
     todo = np.flatnonzero(found != i)
     while todo.size:
         now = found[todo]

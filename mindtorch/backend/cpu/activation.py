@@ -30,7 +30,7 @@ _MORE = 1 << 14
 _INTS = {F32: np.dtype(np.int32), F64: np.dtype(np.int64)}
 
 
-def kept(g, mask):
+def where_or_zero(g, mask):
     """Returns g where the mask is set, else 0 (also where g is inf or nan).
 
     Masking the bits takes 30 us, `np.where` 480 us.
@@ -44,7 +44,7 @@ def kept(g, mask):
     return m.view(g.dtype)
 
 
-def _slope_mask(mask, d, low):
+def _gradient_factors(mask, d, low):
     """Returns 1 where the mask is set, else `low`."""
     r = mask.astype(d)
     if low != 0:
@@ -144,7 +144,7 @@ where_positive.pointwise = True     # type: ignore[attr-defined]
 _ZEROS = {d: np.zeros((), d) for d in (F32, F64)}
 
 
-def _relu_pieces(x):
+def _relu_in_blocks(x):
     r, row = np.empty(x.shape, x.dtype), zeros_row(PIECE, x.dtype)
     a, to = x.reshape(-1), r.reshape(-1)
 
@@ -172,7 +172,7 @@ def _relu(x):
         return maximum(zeros_row(x.shape[-1], x.dtype), x, extobj=SILENT)
     if n < PIECE:
         return maximum(zeros_row(PIECE, x.dtype)[:n], x.reshape(n), extobj=SILENT).reshape(x.shape)
-    return _relu_pieces(x)
+    return _relu_in_blocks(x)
 
 
 _relu.pointwise = True      # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ kernel("relu", looped("relu", least=_MORE)(_relu))
 @elementwise
 def _relu_grad(g, y):
     """Returns g where y > 0 or y is nan, else 0."""
-    return kept(g, np.logical_not(y <= 0))
+    return where_or_zero(g, np.logical_not(y <= 0))
 
 
 # 256 elements take 1.4 us in C vs 3.5 us in NumPy, 14400 elements 3.3 us vs 7 us.
@@ -198,7 +198,7 @@ def _rrelu_noise(x, *, low, high, generator):
 
 @kernel("negative_part_backward")
 def _negative_part_grad(g, x):
-    return kept(g, np.logical_not(x > 0))
+    return where_or_zero(g, np.logical_not(x > 0))
 
 
 # ------------------------------------------------------------------ piecewise linear
@@ -225,7 +225,7 @@ def leaky_relu(x, *, slope):
 @elementwise
 @vector
 def leaky_relu_grad(g, x, *, slope):
-    r = _slope_mask(x > 0, x.dtype, slope)
+    r = _gradient_factors(x > 0, x.dtype, slope)
     r *= g
     return r
 
@@ -244,7 +244,7 @@ def hardtanh(x, *, low, high):
 def hardtanh_grad(g, x, *, low, high):
     m = x <= low
     m |= x >= high
-    return kept(g, np.logical_not(m))  # where x is nan, the gradient passes
+    return where_or_zero(g, np.logical_not(m))  # where x is nan, the gradient passes
 
 
 @kernel("threshold")
@@ -260,7 +260,7 @@ def threshold(x, *, threshold, value):
 @quiet
 @elementwise
 def threshold_grad(g, x, *, threshold):
-    return kept(g, np.logical_not(x <= x.dtype.type(threshold)))
+    return where_or_zero(g, np.logical_not(x <= x.dtype.type(threshold)))
 
 
 @kernel("hardshrink")
@@ -268,7 +268,7 @@ def threshold_grad(g, x, *, threshold):
 @quiet
 @elementwise
 def hardshrink(x, *, lambd):
-    return kept(x, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
+    return where_or_zero(x, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
 
 
 @kernel("shrink_backward")
@@ -276,7 +276,7 @@ def hardshrink(x, *, lambd):
 @quiet
 @elementwise
 def shrink_grad(g, x, *, lambd):
-    return kept(g, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
+    return where_or_zero(g, np.logical_not(np.abs(x) <= x.dtype.type(lambd)))
 
 
 @kernel("softshrink")
@@ -311,7 +311,7 @@ def hardsigmoid(x):
 def _hardsigmoid_grad(g, x):
     m = x > -3
     m &= x < 3
-    r = kept(g, m)
+    r = where_or_zero(g, m)
     r *= x.dtype.type(1 / 6)
     return r
 
@@ -342,19 +342,19 @@ def hardswish(x):
 @vector
 def _hardswish_grad(g, x):
     d = x.dtype.type
-    slope = x * d(1 / 3)
-    slope += d(0.5)
+    derivative = x * d(1 / 3)
+    derivative += d(0.5)
     if x.size < 256:
-        slope[x <= -3] = 0
-        slope[x >= 3] = 1
+        derivative[x <= -3] = 0
+        derivative[x >= 3] = 1
     else:
         over = x >= 3
         outside = x <= -3
         outside |= over
-        slope = kept(slope, np.logical_not(outside, out=outside))
-        slope += over.astype(x.dtype)
-    slope *= g
-    return slope
+        derivative = where_or_zero(derivative, np.logical_not(outside, out=outside))
+        derivative += over.astype(x.dtype)
+    derivative *= g
+    return derivative
 
 
 @kernel("hardswish_backward")
@@ -480,12 +480,12 @@ def _sigmoid(x):
     return t
 
 
-def _elu_numbers(*, alpha, scale, input_scale):
+def _elu_scalars(*, alpha, scale, input_scale):
     return plain(alpha * scale, scale, input_scale)
 
 
 @kernel("elu celu")
-@looped("elu", _elu_numbers)
+@looped("elu", _elu_scalars)
 @quiet
 @elementwise
 @vector
@@ -504,7 +504,7 @@ def elu(x, *, alpha, scale, input_scale):
 
 
 @kernel("elu_backward celu_backward")
-@looped("elu_backward", _elu_numbers)
+@looped("elu_backward", _elu_scalars)
 @quiet
 @elementwise
 @vector

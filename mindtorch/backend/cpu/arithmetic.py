@@ -4,7 +4,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu import _numpy_private, kernel
-from mindtorch.backend.cpu.half import alone, downcast, upcast
+from mindtorch.backend.cpu.half import scalar_tails, downcast, upcast
 from mindtorch.backend.cpu.host import constant, quiet
 from mindtorch.backend.cpu.pointwise import (EXPRESSIONS, HALF, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary)
 from mindtorch.backend.c_kernels import thread_pool
@@ -27,7 +27,7 @@ def _rounded(value, dtype):
     return upcast(downcast(np.full(1, value, _F32), dtype)).item()
 
 
-def _whole(a, b):
+def _flattened(a, b):
     """Returns both operands flattened to one dim if their memory allows it."""
     if a.flags.c_contiguous and b.flags.c_contiguous and (a.shape == b.shape or not a.ndim or not b.ndim):
         return [x.reshape(-1) if x.ndim else x for x in (a, b)]
@@ -36,14 +36,14 @@ def _whole(a, b):
 
 def _sum_in_half(a, b, p, dtype, out):
     """Computes a + p * b in half precision, rounded like PyTorch."""
-    x, y = _whole(a, b)
+    x, y = _flattened(a, b)
     n = max([v.shape[-1] for v in (x, y) if v.ndim and v.shape[-1] != 1], default=1)
     ends = []
-    for cut in alone(n, *[w for w in (x, y) if w.ndim]):
+    for cut in scalar_tails(n, *[w for w in (x, y) if w.ndim]):
         u, v = [w[..., cut] if w.ndim and w.shape[-1] == n else w for w in (x, y)]
         u, v = [upcast(w) if w.dtype != _F32 else w for w in (u, v)]
         ends.append((cut, downcast(u + upcast(downcast(np.asarray(v * _F32.type(p)), dtype)), dtype)))
-    r = _plus(a, b, numbers=(p, 0.0, 0.0), out=out)
+    r = _plus(a, b, scalars=(p, 0.0, 0.0), out=out)
     if r is None:
         if out is not None:
             return None
@@ -66,7 +66,7 @@ def _scaled_sum(sign):
         low = a if a.itemsize == 2 else b
         if low.itemsize == 2 and low.dtype.kind in "fV":
             return _sum_in_half(a, b, _rounded(found[0], low.dtype), low.dtype, out)
-        return _plus(a, b, numbers=found, out=out) if a.itemsize > 2 else None
+        return _plus(a, b, scalars=found, out=out) if a.itemsize > 2 else None
     return in_c
 
 
@@ -162,8 +162,8 @@ def _floored_half(a, b):
     q = np.where((rest != 0) & ((b < 0) != (rest < 0)), less(q, np.float32(1)), q)
     down = np.floor(q)
     down += q - down > 0.5
-    whole = over(a, b)
-    return downcast(np.where(b == 0, whole, np.where(q == 0, np.copysign(np.float32(0), whole), down)), d)
+    quotient = over(a, b)
+    return downcast(np.where(b == 0, quotient, np.where(q == 0, np.copysign(np.float32(0), quotient), down)), d)
 
 
 _floored_in_c, HALF[_div_floor] = HALF[_div_floor], _floored_half
@@ -214,9 +214,9 @@ def _reciprocal_or_zero(a):
 def _pow(a, b):
     if b.dtype.kind in "i" and (b < 0).any():
         # PyTorch computes 1/x**n rounded towards zero, so only 1 and -1 give a nonzero result.
-        odd = (b & 1).astype(bool)
+        is_odd = (b & 1).astype(bool)
         r = np.power(a, np.maximum(b, 0))
-        return np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, np.where(odd, -1, 1), 0)), r).astype(a.dtype)
+        return np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, np.where(is_odd, -1, 1), 0)), r).astype(a.dtype)
     return _power(a, b)
 
 
@@ -270,7 +270,7 @@ def _product(a, b):
 
 
 def _in_c_or_numpy(x, p):
-    r = None if _numpy_private.VECTORS else _pow_in_c(x, numbers=(p, 0.0, 0.0))
+    r = None if _numpy_private.VECTORS else _pow_in_c(x, scalars=(p, 0.0, 0.0))
     return np.power(x, np.float32(p)) if r is None else r
 
 
@@ -371,8 +371,8 @@ def logaddexp(a, b):
     endless = (a.real == b.real) & np.isinf(a.real)
     if endless.any():
         r = np.where(endless, np.where(a.real < 0, b, np.log(np.exp(n) + np.exp(m))), r)
-    odd = np.isnan(a) | np.isnan(b)
-    return np.where(odd, r.dtype.type(complex(np.nan, np.nan)), r) if odd.any() else r
+    is_nan = np.isnan(a) | np.isnan(b)
+    return np.where(is_nan, r.dtype.type(complex(np.nan, np.nan)), r) if is_nan.any() else r
 
 
 kernel("logaddexp2", binary(np.logaddexp2))

@@ -24,7 +24,7 @@ def pick(a, *, key):
 
 
 @kernel("slice_backward")
-def _place(g, *, shape, key):
+def _slice_backward(g, *, shape, key):
     r = np.zeros(shape, g.dtype)
     r[key] = g
     return r
@@ -93,7 +93,7 @@ def _as_strided(a, *, size, stride, at, home, base):
 
 
 # ------------------------------------------------------------------ a copy with one region replaced
-def _whole_copy(a):
+def _storage_copy(a):
     """Copies `a` with its strides and offset, on a copy of the complete storage."""
     if a.flags.c_contiguous and a.base is None or not a.size:
         return a.copy()
@@ -112,14 +112,14 @@ def _replace(part, src):
 
 @kernel("slice_scatter select_scatter")
 def _slice_scatter(a, src, *, key):
-    r = _whole_copy(a)
+    r = _storage_copy(a)
     _replace(r[key], src)
     return r
 
 
 @kernel("diagonal_scatter")
 def _diagonal_scatter(a, src, *, offset, dim1, dim2):
-    r = _whole_copy(a)
+    r = _storage_copy(a)
     part = r.diagonal(offset, dim1, dim2)
     part.flags.writeable = True
     _replace(part, src)

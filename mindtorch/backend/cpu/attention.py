@@ -107,8 +107,8 @@ def attention(q, k, v, bias, *, causal, scale, keep, generator):
 @quiet
 def _by_products(q, k, v, bias, *, causal, scale, keep, generator):
     if q.itemsize == 2:
-        y, *held = attention(upcast(q), upcast(k), upcast(v), bias, causal=causal, scale=scale, keep=keep, generator=generator)
-        return downcast(y, q.dtype), *held
+        y, *saved = attention(upcast(q), upcast(k), upcast(v), bias, causal=causal, scale=scale, keep=keep, generator=generator)
+        return downcast(y, q.dtype), *saved
     s = product(q, k.swapaxes(-1, -2))
     s *= s.dtype.type(scale)
     if bias is not None:

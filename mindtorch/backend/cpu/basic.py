@@ -88,7 +88,7 @@ def _total(a, *, mean):
 
 @kernel("expand_elements")
 @quiet
-def _spread(g, *, shape, mean):
+def _expand_elements(g, *, shape, mean):
     return np.full(shape, g / max(math.prod(shape), 1) if mean else g, g.dtype)
 
 

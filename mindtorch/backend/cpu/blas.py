@@ -81,19 +81,19 @@ def product(a, b, out=None):
     if a.ndim == 2 == b.ndim:
         if min(m, n) < 8 and _few(a, b, max(m, n) * k):
             return _read(a, b, np.empty((m, n), _F32) if out is None else out)
-        if fits and work >= _LEAST and onednn.own() and (work >= 2 * _LEAST or onednn.wide()):
+        if fits and work >= _LEAST and onednn.has_private() and (work >= 2 * _LEAST or onednn.has_avx512()):
             return _one(a, b, np.empty((m, n), _F32) if out is None else out, work)
         return threads.matmul(a, b, out) if work < _WORTH else _rows(a, b, out)
     if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
         return threads.matmul(a, b, out)
     many = math.prod(a.shape[:-2])
-    large = fits and work >= _ONE and onednn.own()
-    wide = fits and many * work >= _STACK and onednn.own()
-    if many * work < _WORTH and not large and not wide:
+    large = fits and work >= _ONE and onednn.has_private()
+    stacked = fits and many * work >= _STACK and onednn.has_private()
+    if many * work < _WORTH and not large and not stacked:
         return threads.matmul(a, b, out)
     if out is None:
         out = np.empty(a.shape[:-1] + (n,), np.result_type(a, b))
-    if wide and onednn.gemms(a, b, out, many * work < _WORTH_POOL):
+    if stacked and onednn.gemms(a, b, out, many * work < _WORTH_POOL):
         return out
     if many * work < _WORTH and not large:
         return threads.matmul(a, b, out)
@@ -127,7 +127,7 @@ def product_plus(a, b, row):
     m, k = a.shape
     n = b.shape[1]
     if m * k * n >= _WORTH_POOL and min(m, n, k) >= 8 and k == b.shape[0] and a.dtype is _F32 and b.dtype is _F32 and row.dtype is _F32 \
-            and row.flags.c_contiguous and row.shape == (n,) and onednn.own():
+            and row.flags.c_contiguous and row.shape == (n,) and onednn.has_private():
         out = np.empty((m, n), _F32)
         if onednn.gemm_shared(blas_ready(a), blas_ready(b), out, row):
             return out
@@ -139,7 +139,7 @@ def product_plus(a, b, row):
 def _few(a, b, read):
     """True if oneDNN is as fast for a product with few output rows or columns that reads `read`
     elements."""
-    return a.dtype is _F32 and b.dtype is _F32 and a.shape[-1] >= 8 and read >= (_READ_SHARED if threads.count() > 1 else _READ) and onednn.own()
+    return a.dtype is _F32 and b.dtype is _F32 and a.shape[-1] >= 8 and read >= (_READ_SHARED if threads.count() > 1 else _READ) and onednn.has_private()
 
 
 def _read(a, b, out):

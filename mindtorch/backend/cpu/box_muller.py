@@ -59,7 +59,7 @@ def _single(x):
     return np.array(x, np.float32)
 
 
-def _whole(x):
+def _int32(x):
     return np.array(x, np.int32)
 
 
@@ -72,36 +72,36 @@ _PI4_LOW = _single(-3.77489497744594108e-8).astype(np.float64)
 _PI4_MID, _PI4_HIGH = _single(-2.4187564849853515625e-4), _single(-0.78515625)
 _HALF, _MINUS_HALF, _ONE, _MINUS_TWO = _single(0.5), _single(-0.5), _single(1), _single(-2)
 _TWO_PI, _OCTANTS, _ROOT_HALF = _single(2 * np.pi), _single(4 / np.pi), _single(0.707106781186547524)
-_EXPONENT, _BIAS, _MANTISSA, _AS_HALF = _whole(23), _whole(126), _whole(0x7FFFFF), _whole(0x3F000000)
-_I1, _EVEN, _TO_SIGN, _TO_SWAP, _ALL, _SIGN = (_whole(k) for k in (1, ~1, 29, 30, 31, -(2**31)))
+_EXPONENT, _BIAS, _MANTISSA, _AS_HALF = _int32(23), _int32(126), _int32(0x7FFFFF), _int32(0x3F000000)
+_I1, _EVEN, _TO_SIGN, _TO_SWAP, _ALL, _SIGN = (_int32(k) for k in (1, ~1, 29, 30, 31, -(2**31)))
 
 
-def _polynomial(x, wide, coefficients):
+def _polynomial(x, scratch, coefficients):
     """Evaluates a polynomial in float32 by Horner's scheme with fused multiply-adds.
 
     Each step is computed in float64, where the product is exact, and rounded to float32. `x` is the
-    float32 argument. `wide` is a float64 scratch array of the result's shape.
+    float32 argument. `scratch` is a float64 scratch array of the result's shape.
     """
-    np.copyto(wide, x)
-    y = np.multiply(wide, coefficients[0])
+    np.copyto(scratch, x)
+    y = np.multiply(scratch, coefficients[0])
     out = np.empty(y.shape, np.float32)
     y += coefficients[1]
     for c in coefficients[2:]:
         np.copyto(out, y, "same_kind")
         np.copyto(y, out)
-        y *= wide
+        y *= scratch
         y += c
     np.copyto(out, y, "same_kind")
     return out
 
 
-def _fused(x, y, z, wide):
-    """Returns x * y + z, rounded once to float32. `wide` is a float64 scratch array of the result's
+def _fused(x, y, z, scratch):
+    """Returns x * y + z, rounded once to float32. `scratch` is a float64 scratch array of the result's
     shape."""
-    np.copyto(wide, x)
-    wide *= y
-    wide += z
-    return wide.astype(np.float32)
+    np.copyto(scratch, x)
+    scratch *= y
+    scratch += z
+    return scratch.astype(np.float32)
 
 
 def _log(x):
@@ -122,10 +122,10 @@ def _log(x):
     m += low
     m -= _ONE
     z = m * m
-    wide = np.empty(m.shape)
-    y = _polynomial(m, wide, _LOG)
+    scratch = np.empty(m.shape)
+    y = _polynomial(m, scratch, _LOG)
     y *= m
-    y = _fused(y, z, exponent * _LN2_LOW, wide)
+    y = _fused(y, z, exponent * _LN2_LOW, scratch)
     z *= _HALF
     y -= z
     m += y
@@ -145,16 +145,16 @@ def _cos_sin(x):
     k = octant.astype(np.float32)
     x = x + k * _PI4_HIGH  # these two products are exact
     x += k * _PI4_MID
-    wide = np.empty((2,) + x.shape)
-    x = _fused(k, _PI4_LOW, x, wide[0])
+    scratch = np.empty((2,) + x.shape)
+    x = _fused(k, _PI4_LOW, x, scratch[0])
     z = x * x
     factor, summand = np.empty((2, 2) + x.shape, np.float32)
     factor[0], factor[1] = z, x
     np.multiply(z, _MINUS_HALF, out=summand[0])
     summand[1] = x
-    both = _polynomial(z, wide, _COS_SIN)
+    both = _polynomial(z, scratch, _COS_SIN)
     both *= z
-    both = _fused(both, factor, summand, wide)
+    both = _fused(both, factor, summand, scratch)
     both[0] += _ONE
     # In every other quadrant cosine and sine are swapped. Bit 2 of the octant, shifted to the sign
     # bit, becomes the sign.
@@ -163,7 +163,7 @@ def _cos_sin(x):
     swap >>= _ALL
     swap &= bits[0] ^ bits[1]
     octant <<= _TO_SIGN
-    swap_cos = octant + _whole(2 << 29)
+    swap_cos = octant + _int32(2 << 29)
     swap_cos &= _SIGN
     swap_cos ^= swap
     octant &= _SIGN

@@ -44,7 +44,7 @@ _WORTH = 1 << 22  # multiplications from which several threads are used
 def _share(n, work, part):
     """Runs `part` over n images, on several threads if there is enough work."""
     if work < _WORTH:
-        threads.alone(part, 0, n)
+        threads.single_threaded(part, 0, n)
     else:
         threads.share(n, part)
 
@@ -190,7 +190,7 @@ def _weight_by_rows(gy, x, geometry, channels_out):
     return np.ascontiguousarray(np.moveaxis(total, 0, 2))
 
 
-def _spread_by_rows(gy, w, x, size, stride, padding, dilation, groups):
+def _scatter_by_rows(gy, w, x, size, stride, padding, dilation, groups):
     """Computes the gradient of the input into x (N, C, *size).
 
     Each kernel row's product is added at its offsets.
@@ -205,21 +205,21 @@ def _spread_by_rows(gy, w, x, size, stride, padding, dilation, groups):
                  for m, (lo, hi), p, s, d, k in zip(size, padding, out, stride, dilation, kernel))
     inside = (slice(None), slice(None)) + tuple(slice(lo, lo + m) for m, (lo, _) in zip(size, padding))
 
-    def place(at):
+    def region(at):
         return tuple(slice(i * d, i * d + s * (m - 1) + 1, s) for i, d, s, m in zip(at, dilation, stride, out))
-    places = [[place((i,) + at) for at in itertools.product(*map(range, kernel[1:]))] for i in range(kernel[0])]
+    regions = [[region((i,) + at) for at in itertools.product(*map(range, kernel[1:]))] for i in range(kernel[0])]
     each = groups * inner * math.prod(out)
 
     def part(start, stop):
         step = max(1, min(stop - start, _BLOCK // max(1, each)))
         buffer = np.empty((step, c) + full, gy.dtype)
-        room = np.empty((step, groups, inner, math.prod(out)), gy.dtype)
+        scratch = np.empty((step, groups, inner, math.prod(out)), gy.dtype)
         for a in range(start, stop, step):
             z = min(a + step, stop)
             sheet = buffer[:z - a]
             sheet[...] = 0
-            for wi, row in zip(ws, places):
-                t = np.matmul(wi, g4[a:z], out=room[:z - a]).reshape((z - a, c, math.prod(kernel[1:])) + tuple(out))
+            for wi, row in zip(ws, regions):
+                t = np.matmul(wi, g4[a:z], out=scratch[:z - a]).reshape((z - a, c, math.prod(kernel[1:])) + tuple(out))
                 for k, p in enumerate(row):
                     sheet[(slice(None), slice(None)) + p] += t[:, :, k]
             x[a:z] = sheet[inside]
@@ -389,7 +389,7 @@ def _blocks(start, stop, x, y):
     return [slice(a, min(a + step, stop)) for a in range(start, stop, step)]
 
 
-def _team(kind, x, w, b, y, count, each, channels, work, geometry):
+def _on_pool(kind, x, w, b, y, count, each, channels, work, geometry):
     """True if the thread pool of `thread_pool.py` ran the convolution.
 
     The `count` parts of `each` images or channels are divided into as many pieces as there are
@@ -397,19 +397,19 @@ def _team(kind, x, w, b, y, count, each, channels, work, geometry):
     """
     k = min(threads.count(), count) if work >= _WORTH else 1
 
-    def pieces():
+    def tasks():
         cuts = [count * i // k for i in range(k + 1)]
-        whole, out = (), []
+        full, out = (), []
         for start, stop in zip(cuts, cuts[1:]):
             if channels:
                 at = slice(start * each, stop * each)
                 rows, columns = (at,), (slice(None), at)
-                out.append([{"y": (whole, rows, columns, rows), "x": (columns, columns, whole, whole),
-                             "w": (whole, rows, columns, whole)}[kind]])
+                out.append([{"y": (full, rows, columns, rows), "x": (columns, columns, full, full),
+                             "w": (full, rows, columns, full)}[kind]])
             else:
-                out.append([(at, whole, at, whole) for at in _blocks(start, stop, x, y)])
+                out.append([(at, full, at, full) for at in _blocks(start, stop, x, y)])
         return out
-    return onednn_parallel.run(kind, x, w, y, b, (k, channels), pieces, geometry)
+    return onednn_parallel.run(kind, x, w, y, b, (k, channels), tasks, geometry)
 
 
 def _onednn(x, w, b, y, **geometry):
@@ -426,7 +426,7 @@ def _onednn(x, w, b, y, **geometry):
         else:
             for at in _blocks(start, stop, x, y):
                 onednn.conv(x[at], w, b, y[at], **geometry)
-    return _tried(count, y.size * w[0].size, part, lambda work: _team("y", x, w, b, y, count, each, channels, work, geometry))
+    return _tried(count, y.size * w[0].size, part, lambda work: _on_pool("y", x, w, b, y, count, each, channels, work, geometry))
 
 
 def _onednn_input(g, w, x, **geometry):
@@ -441,7 +441,7 @@ def _onednn_input(g, w, x, **geometry):
         else:
             for at in _blocks(start, stop, x, g):
                 onednn.conv_input(g[at], w, x[at], **geometry)
-    return _tried(count, g.size * w[0].size, part, lambda work: _team("x", x, w, None, g, count, each, channels, work, geometry))
+    return _tried(count, g.size * w[0].size, part, lambda work: _on_pool("x", x, w, None, g, count, each, channels, work, geometry))
 
 
 def _onednn_weight(g, x, w, **geometry):
@@ -462,7 +462,7 @@ def _onednn_weight(g, x, w, **geometry):
                     sums[start] = into
                 else:
                     sums[start] += into
-    if not _tried(count, g.size * w[0].size, part, lambda work: _team("w", x, w, None, g, count, each, channels, work, geometry)):
+    if not _tried(count, g.size * w[0].size, part, lambda work: _on_pool("w", x, w, None, g, count, each, channels, work, geometry)):
         return False
     # in a fixed order: the rounding must not depend on which thread finished first
     for start in sorted(sums)[1:]:
@@ -470,9 +470,9 @@ def _onednn_weight(g, x, w, **geometry):
     return True
 
 
-def _tried(count, work, part, team):
+def _tried(count, work, part, on_pool):
     try:
-        if not team(work):
+        if not on_pool(work):
             _share(count, work, part)
     except onednn.Unsupported:
         return False
@@ -516,14 +516,14 @@ def _small(dtype, size, weight, stride, padding, dilation, groups, out, turned=F
         return y, _WHOLE
     if most and _is_product(kernel, stride, padding, groups) and math.prod(out) >= 64:
         most = _PLAIN
-    room = _ROOM
+    scratch_limit = _ROOM
     if turned and groups == 1 and dtype is F32 and weight[1] <= _FILLED:
-        most, room = math.inf, _FILLED_ROOM
+        most, scratch_limit = math.inf, _FILLED_ROOM
     # C processes whole vectors of windows.
     if y[0] * y[1] * max(math.prod(out), _TILE) * math.prod(weight[1:]) > most or 0 in size or 0 in weight or min(out) <= 0:
         return y, None
-    if math.prod(out) * weight[1] * math.prod(kernel) > room or weight[1] * math.prod(
-            [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, stride, kernel, dilation)]) > room:
+    if math.prod(out) * weight[1] * math.prod(kernel) > scratch_limit or weight[1] * math.prod(
+            [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, stride, kernel, dilation)]) > scratch_limit:
         return y, None
     return y, large.pooling().described(size[2:], kernel, stride, tuple([lo for lo, _ in padding]), dilation, out)
 
@@ -659,7 +659,7 @@ def _conv_transposed(g, w, b, size, stride, padding, dilation, groups):
         x = _by_rows(g, _turned(w, groups), _Rows(o, g.shape[2:], kernel, stride, back, dilation, tuple(size), groups),
                      np.empty((n, c) + tuple(size), g.dtype))
     else:
-        x = _spread_by_rows(g, w, np.empty((n, c) + tuple(size), g.dtype), size, stride, padding, dilation, groups)
+        x = _scatter_by_rows(g, w, np.empty((n, c) + tuple(size), g.dtype), size, stride, padding, dilation, groups)
     return x if b is None else _add_bias(x, b)
 
 
@@ -776,8 +776,8 @@ def fold(cols, size, stride, padding, dilation):
     buf = np.zeros(cols.shape[:2] + full, cols.dtype)
     head = (slice(None), slice(None))
     for at in np.ndindex(*kernel):
-        place = tuple(slice(i * d, i * d + s * (m - 1) + 1, s) for i, d, s, m in zip(at, dilation, stride, out))
-        buf[head + place] += cols[head + at]
+        region = tuple(slice(i * d, i * d + s * (m - 1) + 1, s) for i, d, s, m in zip(at, dilation, stride, out))
+        buf[head + region] += cols[head + at]
     if full == tuple(size):
         return buf
     return np.ascontiguousarray(buf[head + tuple(slice(lo, lo + n) for n, (lo, _) in zip(size, padding))])

@@ -56,8 +56,8 @@ def fill(to: Array, value: Array) -> None:
         to[...] = value
 
 
-def copy_c(a: Array, alone: bool = False) -> Array:
-    """Returns a copy in C order. With `alone`, only the calling thread copies.
+def copy_c(a: Array, single_threaded: bool = False) -> Array:
+    """Returns a copy in C order. With `single_threaded`, only the calling thread copies.
 
     Large arrays are copied in C, in tiles. Time on one thread, C / PyTorch / NumPy: a transposed
     matrix of 1024x1024 550 / 1700 / 5700 us, images 16x64x32x32 to channels-last 440 / 3600 / 3700
@@ -65,10 +65,10 @@ def copy_c(a: Array, alone: bool = False) -> Array:
     into the cache.
     """
     if a.ndim < 2 or a.flags.c_contiguous:
-        return a.copy() if alone or a.nbytes < _SHARED else duplicate(a)
+        return a.copy() if single_threaded or a.nbytes < _SHARED else duplicate(a)
     if a.size >= _LARGE and a.__class__ is np.ndarray:
         r = np.empty(a.shape, a.dtype)
-        if large.copy_pad_grid().copied(r, a, alone):
+        if large.copy_pad_grid().copied(r, a, single_threaded):
             return r
     if a.strides[-2] >= a.strides[-1] or a.strides[-1] * a.shape[-1] < 1 << 17:
         return a.copy()
@@ -131,7 +131,7 @@ class _Given(threading.local):
 given = _Given()
 
 
-def own(a: Array) -> Array:
+def writable_copy(a: Array) -> Array:
     """Returns a copy that may be modified in place.
 
     Returns the array itself if an in-place op has stored it in `given`: the result goes to its

@@ -118,8 +118,8 @@ def _even(start, end, steps, d):
     i = np.arange(steps)
     half = steps // 2
     # In higher precision: PyTorch multiplies and adds with one rounding.
-    wide = np.dtype(np.longdouble) if work == _F64 else _F64 if work == _F32 else work
-    start, end, step, i = np.array(start, wide), np.array(end, wide), np.array(step, wide), i.astype(wide)
+    upcast_dtype = np.dtype(np.longdouble) if work == _F64 else _F64 if work == _F32 else work
+    start, end, step, i = np.array(start, upcast_dtype), np.array(end, upcast_dtype), np.array(step, upcast_dtype), i.astype(upcast_dtype)
     return np.concatenate((start + step * i[:half], end - step * (steps - 1 - i[half:]))).astype(work)
 
 
@@ -135,21 +135,21 @@ def _even_low(start, end, steps, d):
     return np.concatenate((rounded(start + rounded(step * i[:half])), rounded(end - rounded(step * (steps - 1 - i[half:])))))
 
 
-def _settled(a, np_dtype):
+def _as_dtype(a, np_dtype):
     return a.astype(_I64).astype(np_dtype) if np_dtype.kind in "iu" else convert(a, np_dtype)
 
 
 @kernel("linspace")
 @quiet
 def _linspace(start, end, steps, np_dtype, device):
-    return _settled(np.empty(0, np_dtype) if not steps else _even(start, end, steps, np_dtype), np_dtype)
+    return _as_dtype(np.empty(0, np_dtype) if not steps else _even(start, end, steps, np_dtype), np_dtype)
 
 
 @kernel("logspace")
 @quiet
 def _logspace(start, end, steps, base, np_dtype, device):
-    wide = np.dtype(np.complex128) if np_dtype.kind == "c" else _F64
-    return _settled(np.empty(0, np_dtype) if not steps else np.power(np.array(base, wide), _even(start, end, steps, wide)), np_dtype)
+    upcast_dtype = np.dtype(np.complex128) if np_dtype.kind == "c" else _F64
+    return _as_dtype(np.empty(0, np_dtype) if not steps else np.power(np.array(base, upcast_dtype), _even(start, end, steps, upcast_dtype)), np_dtype)
 
 
 @kernel("eye")

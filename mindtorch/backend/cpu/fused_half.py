@@ -35,9 +35,9 @@ def _direction(g: Array, p: Array, wd: Any, maximize: bool, decay: bool) -> Arra
     return _fused(p, wd, g) if decay else g
 
 
-def _sgd(options: Any, numbers: Any, g: Array, p: Array, b: Array | None = None) -> Sequence[Array]:
+def _sgd(options: Any, scalars: Any, g: Array, p: Array, b: Array | None = None) -> Sequence[Array]:
     maximize, decay, momentum, nesterov, first = options
-    lr, wd, mu, damp = numbers
+    lr, wd, mu, damp = scalars
     d = _direction(g, p, wd, maximize, decay)
     if b is None:
         return _fused(d, -lr, p),
@@ -47,9 +47,9 @@ def _sgd(options: Any, numbers: Any, g: Array, p: Array, b: Array | None = None)
     return _fused(d, -lr, p), b
 
 
-def _adam(options: Any, numbers: Any, g: Array, p: Array, m: Array, v: Array, largest: Array | None = None) -> Sequence[Array]:
+def _adam(options: Any, scalars: Any, g: Array, p: Array, m: Array, v: Array, largest: Array | None = None) -> Sequence[Array]:
     maximize, decay, decoupled, amsgrad = options
-    size, root, eps, wd, w1, b2, w2 = numbers
+    size, root, eps, wd, w1, b2, w2 = scalars
     if decay and decoupled:
         p = p * wd
     d = _direction(g, p, wd, maximize, decay and not decoupled)
@@ -65,15 +65,15 @@ def _adam(options: Any, numbers: Any, g: Array, p: Array, m: Array, v: Array, la
 _VECTOR = 16
 
 
-def _adagrad(options: Any, numbers: Any, g: Array, p: Array, total: Array, *, half: NpDtype) -> Sequence[Array]:
+def _adagrad(options: Any, scalars: Any, g: Array, p: Array, total: Array, *, half: NpDtype) -> Sequence[Array]:
     maximize, decay = options
-    whole = p.size - p.size % _VECTOR if half != _F32 else 0
-    in_half = [upcast(downcast(np.array([x], _F32), half))[0] if half != _F32 else x for x in numbers]
+    vector_end = p.size - p.size % _VECTOR if half != _F32 else 0
+    in_half = [upcast(downcast(np.array([x], _F32), half))[0] if half != _F32 else x for x in scalars]
     new = np.empty_like(p), np.empty_like(total)
-    for part, (size, _, wd) in ((slice(0, whole), in_half), (slice(whole, None), numbers)):
+    for part, (size, _, wd) in ((slice(0, vector_end), in_half), (slice(vector_end, None), scalars)):
         d, x = _direction(g[part], p[part], wd, maximize, decay), p[part]
         new[1][part] = _fused(d, d, total[part])
-        new[0][part] = x - size * d / (np.sqrt(new[1][part]) + numbers[1])
+        new[0][part] = x - size * d / (np.sqrt(new[1][part]) + scalars[1])
     return new
 
 
@@ -81,11 +81,11 @@ def _over(step: Step) -> Callable[..., None]:
     @quiet
     def run(_: Any, columns: Sequence[Sequence[Array]], consts: Sequence[Any]) -> None:
         *written, grads = columns
-        for row, (options, numbers) in enumerate(consts):
+        for row, (options, scalars) in enumerate(consts):
             arrays = [column[row] for column in written]
-            wide = [(upcast(a) if a.dtype != _F32 else a).reshape(-1) for a in (grads[row], *arrays)]
-            kept = {"half": arrays[0].dtype} if step is _adagrad else {}
-            for a, r in zip(arrays, step(options, [_F32.type(x) for x in numbers], *wide, **kept)):
+            upcasts = [(upcast(a) if a.dtype != _F32 else a).reshape(-1) for a in (grads[row], *arrays)]
+            attrs = {"half": arrays[0].dtype} if step is _adagrad else {}
+            for a, r in zip(arrays, step(options, [_F32.type(x) for x in scalars], *upcasts, **attrs)):
                 a[...] = (r if a.dtype == _F32 else downcast(r, a.dtype)).reshape(a.shape)
     return run
 

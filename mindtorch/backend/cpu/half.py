@@ -95,7 +95,7 @@ _AT_ONCE = 32
 _GRAIN = 1 << 15  # elements from which PyTorch shares them between threads
 
 
-def alone(n: int, *arrays: Array) -> list[slice]:
+def scalar_tails(n: int, *arrays: Array) -> list[slice]:
     """Returns the slices of the last axis (of length n) that PyTorch computes element by element.
 
     These are the remainders of each thread's part, or the entire axis if memory is strided.

@@ -9,7 +9,7 @@ checked.
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
-from mindtorch.backend.cpu.copies import given, own, owning
+from mindtorch.backend.cpu.copies import given, writable_copy, owning
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 _ALL = slice(None)
@@ -180,7 +180,7 @@ def _check_given(a, i, dim, check):
 @owning
 def _scatter_add(a, src, i, *, dim, check):
     _check_given(a, i, dim, check)
-    r = own(a)
+    r = writable_copy(a)
     done = _moved(ADD, r, i, dim, src)
     if done:
         return r
@@ -197,7 +197,7 @@ def _scatter_add(a, src, i, *, dim, check):
 @owning
 def _scatter(a, src, i, *, dim, check):
     _check_given(a, i, dim, check)
-    r = own(a)
+    r = writable_copy(a)
     if _moved(PUT, r, i, dim, src):
         return r
     if check:  # elements written so far are written again, or `r` is a discarded copy
@@ -235,7 +235,7 @@ def _extreme(d, how):
 def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
     if check:
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
-    r = own(a)
+    r = writable_copy(a)
     flat, pos = r.reshape(-1), positions(a.shape, i, dim)
     src = np.ascontiguousarray(_corner(src, i.shape))
     kind = a.dtype.kind
@@ -302,7 +302,7 @@ def _index_add(a, src, i, *, dim, alpha):
     if alpha != 1:
         src = (src * np.array(alpha, src.dtype)).astype(src.dtype, copy=False)
     _check_given(a, i, dim, True)
-    r = own(a)
+    r = writable_copy(a)
     if a.ndim and i.ndim and large.scan_gather().rows(ADD, r, i, dim, np.ascontiguousarray(src)):
         return r
     check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
@@ -316,7 +316,7 @@ def _index_add(a, src, i, *, dim, alpha):
 @owning
 def _index_copy(a, src, i, *, dim):
     check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, IndexError, "index_copy_(): ")
-    r = own(a)
+    r = writable_copy(a)
     if not a.ndim:
         return src.reshape(()).copy() if i.size else r
     r[_along(dim, i.reshape(-1))] = src
@@ -328,7 +328,7 @@ def _index_copy(a, src, i, *, dim):
 def _index_fill(a, value, i, *, dim, check):
     if check:
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim)
-    r = own(a)
+    r = writable_copy(a)
     if not a.ndim:
         return value.reshape(()).copy() if i.size else r
     r[_along(dim, i.reshape(-1))] = value
@@ -504,7 +504,7 @@ def _add_at(r, indices, dims, values):
 
 @owning
 def _index_put(a, values, *indices, dims):
-    r = own(a)
+    r = writable_copy(a)
     put(r, values, *indices, dims=dims)
     return r
 

@@ -18,12 +18,12 @@ def joined(arrays, dim):
     first = arrays[0]
     if first.nbytes >= _SHARED and threads.count() > 1 and first.flags.c_contiguous:
         dim %= first.ndim
-        d, kept, n = first.dtype, first.shape[:dim] + first.shape[dim + 1:], 0
+        d, other_sizes, n = first.dtype, first.shape[:dim] + first.shape[dim + 1:], 0
         for a in arrays:
-            if a.dtype is not d and a.dtype != d or a.ndim != first.ndim or a.shape[:dim] + a.shape[dim + 1:] != kept:
+            if a.dtype is not d and a.dtype != d or a.ndim != first.ndim or a.shape[:dim] + a.shape[dim + 1:] != other_sizes:
                 return concatenate(arrays, dim)
             n += a.shape[dim]
-        r, at, lead, copied = np.empty((*kept[:dim], n, *kept[dim:]), d), 0, (_ALL,) * dim, large.copy_pad_grid().copied
+        r, at, lead, copied = np.empty((*other_sizes[:dim], n, *other_sizes[dim:]), d), 0, (_ALL,) * dim, large.copy_pad_grid().copied
         for a in arrays:
             part = r[lead + (slice(at, at + a.shape[dim]),)]
             if not copied(part, a):
@@ -38,11 +38,11 @@ def _cat(*arrays, dim):
     try:
         return joined(arrays, dim) if len(arrays) > 1 else copy_c(arrays[0])
     except ValueError:
-        pieces = [a for a in arrays if a.shape != (0,)]
-        if len(pieces) in (0, len(arrays)):
+        nonempty = [a for a in arrays if a.shape != (0,)]
+        if len(nonempty) in (0, len(arrays)):
             raise misfit(arrays, dim) from None
     # Legacy behavior: empty one-dimensional arrays fit everywhere.
-    return _cat(*pieces, dim=dim)
+    return _cat(*nonempty, dim=dim)
 
 
 def misfit(arrays, dim):

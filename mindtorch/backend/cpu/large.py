@@ -97,7 +97,7 @@ def elementwise(kernel: Kernel) -> Kernel:
     be one array of that shape and dtype.
     """
     @functools.wraps(kernel)
-    def in_pieces(x, *more, **kw):
+    def in_blocks(x, *more, **kw):
         if x.size < LEAST:
             return kernel(x, *more, **kw)
         if not x.flags.c_contiguous:
@@ -114,5 +114,5 @@ def elementwise(kernel: Kernel) -> Kernel:
             to[cut] = kernel(*[a[cut] for a in flat], **kw)
         each(-(-x.size // PIECE), part, x.size)
         return r
-    in_pieces.pointwise = True       # type: ignore[attr-defined]
-    return in_pieces
+    in_blocks.pointwise = True       # type: ignore[attr-defined]
+    return in_blocks

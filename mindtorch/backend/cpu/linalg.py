@@ -436,8 +436,8 @@ def _solve_ex(a, b, *, left, vector):
 def _pivots_of(a):
     """Returns (diagonal of U, sign of the permutation) of large matrices."""
     lu, pivots, _ = lu_factor(a)
-    odd = (pivots != np.arange(1, a.shape[-1] + 1)).sum(-1) % 2
-    return np.diagonal(lu, 0, -2, -1), np.where(odd, -1, 1).astype(REAL[a.dtype.char])
+    is_odd = (pivots != np.arange(1, a.shape[-1] + 1)).sum(-1) % 2
+    return np.diagonal(lu, 0, -2, -1), np.where(is_odd, -1, 1).astype(REAL[a.dtype.char])
 
 
 @kernel("linalg_det")

@@ -9,7 +9,7 @@ from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import Loop, bound, write
 from mindtorch.backend.cpu.softmax import shifted
-from mindtorch.backend.cpu.sum import row_sum, whole
+from mindtorch.backend.cpu.sum import row_sum, sum_all
 
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
@@ -54,7 +54,7 @@ def _sample_weights(x, target, weight, *, ignore_index):
     return _samples(target, weight, x.shape[1], ignore_index, np.dtype(np.float32) if x.itemsize == 2 else x.dtype)[1:2]
 
 
-def _again(t, w, ignore_index):
+def _masked_targets(t, w, ignore_index):
     """Returns (targets, mask) like `_samples`, from the weights w that `_samples` returned."""
     if w is None:
         return t, None
@@ -69,7 +69,7 @@ def _plainly(v, reduction, over):
     """
     if reduction == "none":
         return v if over > 0 else -v
-    return np.asarray(whole(v) / v.dtype.type(over if reduction == "mean" else math.copysign(1, over)), v.dtype)
+    return np.asarray(sum_all(v) / v.dtype.type(over if reduction == "mean" else math.copysign(1, over)), v.dtype)
 
 
 def _total(t, w):
@@ -119,7 +119,7 @@ def _nll_of_all(x, target, weight, reduction, ignore_index):
 @quiet
 def nll_of_samples(x, target, w, *, reduction, ignore_index):
     """Like `nll`, with the sample weights that `nll` returned."""
-    t, mask = _again(target, w, ignore_index)
+    t, mask = _masked_targets(target, w, ignore_index)
     return _nll(x, t, w, mask, reduction)
 
 
@@ -127,7 +127,7 @@ def nll_of_samples(x, target, w, *, reduction, ignore_index):
 @quiet
 def nll_grad(g, target, w, *, reduction, ignore_index, size):
     """Returns the gradient of `nll`."""
-    t, mask = _again(target, w, ignore_index)
+    t, mask = _masked_targets(target, w, ignore_index)
     r = np.zeros(size, g.dtype)
     v = -g if w is None else -g * w
     if reduction == "mean":
@@ -214,7 +214,7 @@ def cross_entropy_grad(g, target, weight, e, s, w, *, ignore_index, smoothing, r
     low = g.dtype if g.itemsize == 2 else None
     if low is not None:
         g, weight = upcast(g), None if weight is None else upcast(weight)
-    t, mask = _again(target, w, ignore_index)
+    t, mask = _masked_targets(target, w, ignore_index)
     d = e.dtype.type
     n, c = e.shape
     total = _total(t, w) if reduction == "mean" else None
@@ -240,8 +240,8 @@ def cross_entropy_grad(g, target, weight, e, s, w, *, ignore_index, smoothing, r
         b = b / d(total) if total else b * d(0)
     b = np.broadcast_to(b * d(smoothing / c), (n,))
     a = a * d(1 - smoothing)
-    whole = d(c) if weight is None else weight.sum()
-    r = e * ((a + b * whole) / s)[:, None]
+    weight_sum = d(c) if weight is None else weight.sum()
+    r = e * ((a + b * weight_sum) / s)[:, None]
     r -= b[:, None] * (d(1) if weight is None else weight)
     r[np.arange(n), t] -= a
     return r if low is None else downcast(r, low)
@@ -386,7 +386,7 @@ def _in_one_pass(name):
 
     def deco(fn):
         def either(x, t, param):
-            r = loop(x, t, numbers=(param or 0.0, 0.0, 0.0))
+            r = loop(x, t, scalars=(param or 0.0, 0.0, 0.0))
             return fn(x, t, param) if r is None else r
         either.loop = loop
         return either
@@ -535,20 +535,20 @@ def reduce_values(v, reduction):
     return np.asarray(s, v.dtype)
 
 
-def in_pieces(x, t):
+def in_blocks(x, t):
     """True if an elementwise loss of these arrays runs in pieces."""
     return x.size >= large.LEAST and x.shape == t.shape and x.dtype == t.dtype and x.dtype.kind == "f" and \
         x.flags.c_contiguous and t.flags.c_contiguous
 
 
-def value_in_pieces(value, x, t, param, reduction):
+def value_in_blocks(value, x, t, param, reduction):
     """Computes an elementwise loss of large arrays, or its mean or sum."""
     n = large.PIECE
     count = -(-x.size // n)
     loop = getattr(value, "loop", None)
     if loop is not None:
-        numbers = (param or 0.0, 0.0, 0.0)
-        r = loop(x, t, numbers=numbers) if reduction == "none" else loop.total(x, t, numbers)
+        scalars = (param or 0.0, 0.0, 0.0)
+        r = loop(x, t, scalars=scalars) if reduction == "none" else loop.total(x, t, scalars)
         if r is not None:
             return r if reduction == "none" else np.asarray(r / x.size if reduction == "mean" else r, x.dtype)
     a, b = x.reshape(-1), t.reshape(-1)
@@ -570,12 +570,12 @@ def value_in_pieces(value, x, t, param, reduction):
     return np.asarray(s / x.size if reduction == "mean" else s, x.dtype)
 
 
-def slope_in_pieces(slope, x, t, param, scale):
+def gradient_in_blocks(derivative, x, t, param, scale):
     """Computes the gradient of an elementwise loss of large arrays times `scale` (a scalar or an
     array of their shape)."""
     n = large.PIECE
-    loop = getattr(slope, "loop", None)
-    if loop is not None and (r := loop(x, t, numbers=(param or 0.0, 0.0, 0.0))) is not None:
+    loop = getattr(derivative, "loop", None)
+    if loop is not None and (r := loop(x, t, scalars=(param or 0.0, 0.0, 0.0))) is not None:
         write(np.multiply, r, scale)
         return r
     r = np.empty(x.shape, x.dtype)
@@ -584,13 +584,13 @@ def slope_in_pieces(slope, x, t, param, scale):
 
     def part(k):
         cut = slice(k * n, (k + 1) * n)
-        np.multiply(slope(a[cut], b[cut], param), scale if by is None else by[cut], out=to[cut])
+        np.multiply(derivative(a[cut], b[cut], param), scale if by is None else by[cut], out=to[cut])
     large.each(-(-x.size // n), part, x.size)
     return r
 
 
 # ------------------------------------------------------------------ pointwise losses as one kernel
-def _pair(name, value, slope, target_backward=None, check=None):
+def _pair(name, value, derivative, target_backward=None, check=None):
     """Registers the kernels of a loss of two arrays and of its gradients, from its value and
     derivatives.
 
@@ -600,8 +600,8 @@ def _pair(name, value, slope, target_backward=None, check=None):
     def forward(x, target, *, reduction, param):
         if check is not None:
             check(x)
-        if in_pieces(x, target):
-            return value_in_pieces(value, x, target, param, reduction)
+        if in_blocks(x, target):
+            return value_in_blocks(value, x, target, param, reduction)
         return reduce_values(_atleast(value, x, target, param), reduction)
 
     def gradients(g, x, target, *, reduction, param, needs):
@@ -611,13 +611,13 @@ def _pair(name, value, slope, target_backward=None, check=None):
         if reduction == "mean":
             n = math.prod(np.broadcast_shapes(x.shape, t.shape))
             scale = g * g.dtype.type(1 / n if n else math.nan)
-        if in_pieces(x, t):
+        if in_blocks(x, t):
             if needs[0] or target_backward is None:
-                gx = slope_in_pieces(slope, x, t, param, scale)
+                gx = gradient_in_blocks(derivative, x, t, param, scale)
             if needs[1] and target_backward is not None:
-                gt = slope_in_pieces(target_backward, x, t, param, scale)
+                gt = gradient_in_blocks(target_backward, x, t, param, scale)
         elif needs[0] or target_backward is None:
-            gx = _atleast(slope, x, t, param)
+            gx = _atleast(derivative, x, t, param)
             gx *= scale
         if needs[1]:
             if target_backward is None:

@@ -61,6 +61,6 @@ def _masked_source(g, mask, *, size):
     """Returns the gradient of masked_scatter's source: the elements that the mask selects, then
     zeros."""
     r = np.zeros(size, g.dtype)
-    taken = _masked_select(g, mask)
-    r.reshape(-1)[:taken.size] = taken
+    selected = _masked_select(g, mask)
+    r.reshape(-1)[:selected.size] = selected
     return r

@@ -60,7 +60,7 @@ def _expand_rows(g, *, shape):
 @kernel("dot")
 @quiet
 def _dot(a, b):
-    return np.dot(a, b) if a.size <= 8192 else threads.alone(np.dot, a, b)
+    return np.dot(a, b) if a.size <= 8192 else threads.single_threaded(np.dot, a, b)
 
 
 @kernel("mv")

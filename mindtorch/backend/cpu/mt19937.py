@@ -80,7 +80,7 @@ class Generator:
         self._pos = 0
         self._origin = None
         self._parts = None  # radii and directions of the words in the buffer (`rng._few_normals`)
-        self._kept_normal = None  # second value of a Box-Muller pair, if not used yet
+        self._cached_normal = None  # second value of a Box-Muller pair, if not used yet
         self._float_normal = b"\0" * 8  # a field of PyTorch's state that its CPU kernels do not use
 
     def initial_seed(self):
@@ -137,8 +137,8 @@ class Generator:
         state[8:16].view(np.int32)[:] = left, 1
         words[2] = following
         words[3 : 3 + _BLOCK] = key
-        if self._kept_normal is not None:
-            state[5024:5032].view(np.float64)[0] = self._kept_normal
+        if self._cached_normal is not None:
+            state[5024:5032].view(np.float64)[0] = self._cached_normal
             state[5040:5044].view(np.int32)[0] = 1
         state[5048:5056] = np.frombuffer(self._float_normal, np.uint8)
         return state
@@ -168,7 +168,7 @@ class Generator:
             self._buf = _temper(key)
             self._pos = following
         if state[5040:5044].view(np.int32)[0]:
-            self._kept_normal = float(state[5024:5032].view(np.float64)[0])
+            self._cached_normal = float(state[5024:5032].view(np.float64)[0])
         self._float_normal = state[5048:5056].tobytes()
 
     # ---- Sampling. The returned arrays may alias the buffer: do not modify them.

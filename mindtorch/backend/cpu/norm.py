@@ -16,7 +16,7 @@ _KEEP = 1 << 20
 # that they save for the gradient are float32.
 
 
-def _wide(v):
+def _upcast_operand(v):
     """Returns an operand in at least float32 (None stays None)."""
     return upcast(v) if v is not None and v.itemsize == 2 else v
 
@@ -30,12 +30,12 @@ def _layer_norm(x, w, b, *, n, dims, eps):
     All but the result are for the gradient; None means not saved.
     """
     if x.itemsize == 2:
-        y, *held = layer_norm(upcast(x), _wide(w), _wide(b), n=n, eps=eps)
-        return downcast(y, x.dtype), *held
+        y, *saved = layer_norm(upcast(x), _upcast_operand(w), _upcast_operand(b), n=n, eps=eps)
+        return downcast(y, x.dtype), *saved
     return layer_norm(x, w, b, n=n, eps=eps)
 
 
-def layer_norm(x, w, b, *, n, eps, own=True):
+def layer_norm(x, w, b, *, n, eps, unaliased=True):
     """Normalizes the trailing `n` elements.
 
     256x128 with weight and bias takes 36 us (MindSpore 160 us, PyTorch 16 us). Returns (result,
@@ -53,7 +53,7 @@ def layer_norm(x, w, b, *, n, eps, own=True):
         y, mean, var = onednn_eltwise.layer_norm(m, wf, bf, eps)
         return y.reshape(x.shape), mean, 1 / np.sqrt(var + F32.type(eps)), var, None
     if m.size >= large.LEAST and m.dtype.kind == "f":
-        y, mean, rstd = _layer_norm_in_pieces(m, w, b, n, eps)
+        y, mean, rstd = _layer_norm_in_blocks(m, w, b, n, eps)
         return y.reshape(x.shape), mean, rstd, None, None
     d = m.dtype.type
     xc = m - (row_sum(m) * d(1 / n))[:, None] if n else m.copy()
@@ -75,11 +75,11 @@ def layer_norm(x, w, b, *, n, eps, own=True):
     elif b is not None:
         y = xc + b.reshape(-1)
     else:
-        y = xc.copy() if own and xhat is not None else xc
+        y = xc.copy() if unaliased and xhat is not None else xc
     return y.reshape(x.shape), mean, rstd, None, xhat
 
 
-def _layer_norm_in_pieces(m, w, b, n, eps):
+def _layer_norm_in_blocks(m, w, b, n, eps):
     """Computes layer norm in pieces. Saves mean and 1 / deviation of each row for the gradient, not
     the normalized rows."""
     d = m.dtype.type
@@ -106,7 +106,7 @@ def _layer_norm_in_pieces(m, w, b, n, eps):
     return y, mean, rstd
 
 
-def _layer_norm_grad_in_pieces(g2, m, w, mean, rstd, n, needs):
+def _layer_norm_grad_in_blocks(g2, m, w, mean, rstd, n, needs):
     d = g2.dtype.type
     step = large.rows_at_once(n)
     gx = np.empty(g2.shape, g2.dtype) if needs[0] else None
@@ -157,7 +157,7 @@ def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
         return (gx.reshape(g.shape) if needs[0] else None, column_sum(gw).reshape(w.shape) if needs[1] else None,
                 column_sum(gb) if needs[2] else None)
     if mean is not None and xhat is None and g.size >= large.LEAST and g.dtype == x.dtype:
-        gx, gw, gb = _layer_norm_grad_in_pieces(np.ascontiguousarray(g).reshape(-1, n), np.ascontiguousarray(x).reshape(-1, n), w, mean, rstd, n,
+        gx, gw, gb = _layer_norm_grad_in_blocks(np.ascontiguousarray(g).reshape(-1, n), np.ascontiguousarray(x).reshape(-1, n), w, mean, rstd, n,
                                                 needs)
         return None if gx is None else gx.reshape(g.shape), None if gw is None else gw.reshape(w.shape), gb
     g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
@@ -198,7 +198,7 @@ def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
 @quiet
 def _rms_norm(x, w, *, n, dims, eps):
     if x.itemsize == 2:
-        y, rstd = rms_norm(upcast(x), _wide(w), n=n, eps=eps)
+        y, rstd = rms_norm(upcast(x), _upcast_operand(w), n=n, eps=eps)
         return downcast(y, x.dtype), rstd
     return rms_norm(x, w, n=n, eps=eps)
 
@@ -275,8 +275,8 @@ class _Channels:
 
     def __init__(self, n, c, hw):
         self.c, self.hw = c, hw
-        self.whole = hw == 1 or n >= 4 and c * hw <= large.PIECE
-        self.rows, self.width = (n, c * hw) if self.whole else (n * c, hw)
+        self.entire_samples = hw == 1 or n >= 4 and c * hw <= large.PIECE
+        self.rows, self.width = (n, c * hw) if self.entire_samples else (n * c, hw)
         self.step = large.rows_at_once(self.width)
 
     def view(self, a):
@@ -285,10 +285,10 @@ class _Channels:
     def each(self, part):
         large.each_rows(self.rows, self.width, part)
 
-    def spread(self, v):
+    def broadcast(self, v):
         """Returns a function of (start, stop) that returns the values per channel in a shape that
         broadcasts with those rows."""
-        if self.whole:
+        if self.entire_samples:
             row = _per_channel(v, self.hw)
             return lambda i, j: row
         c = self.c
@@ -298,8 +298,8 @@ class _Channels:
 
     def sums(self):
         """Returns (array for the pieces' row sums, function that adds them up by channel)."""
-        pieces = -(-self.rows // self.step) if self.hw == 1 else self.rows * self.width // (self.c * self.hw)
-        s = np.empty((pieces, self.c))
+        blocks = -(-self.rows // self.step) if self.hw == 1 else self.rows * self.width // (self.c * self.hw)
+        s = np.empty((blocks, self.c))
         return s, lambda: s.sum(axis=0)
 
     def note(self, s, i, j, a, b=None):
@@ -308,12 +308,12 @@ class _Channels:
         if self.hw == 1:
             s[i // self.step] = threads.matmul(ones(j - i, a.dtype), a if b is None else a * b)
             return
-        k = self.c if self.whole else 1
+        k = self.c if self.entire_samples else 1
         a = a.reshape(-1, self.hw)
         s.reshape(-1)[i * k:j * k] = row_sum(a) if b is None else row_dot(a, b.reshape(-1, self.hw))
 
 
-def _batch_norm_in_pieces(x, w, b, n, c, hw, eps):
+def _batch_norm_in_blocks(x, w, b, n, c, hw, eps):
     d = x.dtype.type
     by = _Channels(n, c, hw)
     m, y = by.view(x), np.empty(x.shape, x.dtype)
@@ -321,7 +321,7 @@ def _batch_norm_in_pieces(x, w, b, n, c, hw, eps):
     s, total = by.sums()
     by.each(lambda i, j: by.note(s, i, j, m[i:j]))
     mean = (total() / (n * hw)).astype(x.dtype)
-    middle = by.spread(mean)
+    middle = by.broadcast(mean)
 
     def squares(i, j):
         xc = m[i:j] - middle(i, j)
@@ -330,8 +330,8 @@ def _batch_norm_in_pieces(x, w, b, n, c, hw, eps):
     var = (total() / (n * hw)).astype(x.dtype)
     rstd = 1 / np.sqrt(var + d(eps))
     factor = rstd if w is None else rstd * w
-    shift = by.spread((0 if b is None else b) - mean * factor)
-    factor = by.spread(factor)
+    shift = by.broadcast((0 if b is None else b) - mean * factor)
+    factor = by.broadcast(factor)
 
     def norm(i, j):
         r = np.multiply(m[i:j], factor(i, j), out=to[i:j])
@@ -340,13 +340,13 @@ def _batch_norm_in_pieces(x, w, b, n, c, hw, eps):
     return y, mean, var, rstd, None
 
 
-def _batch_norm_grad_in_pieces(g, x, w, mean, rstd, n, c, hw, needs):
+def _batch_norm_grad_in_blocks(g, x, w, mean, rstd, n, c, hw, needs):
     d = g.dtype.type
     by = _Channels(n, c, hw)
     m, v = by.view(x), by.view(g)
     sg, total_g = by.sums()
     sx, total_x = by.sums()
-    middle = by.spread(mean)
+    middle = by.broadcast(mean)
 
     def sums(i, j):
         by.note(sg, i, j, v[i:j])
@@ -357,14 +357,14 @@ def _batch_norm_grad_in_pieces(g, x, w, mean, rstd, n, c, hw, needs):
     gx = None
     if needs[0]:
         count = n * hw
-        factor = by.spread(rstd if w is None else rstd * w)
-        slope, mean = by.spread(gw * rstd * d(-1 / count)), by.spread(gb * d(1 / count))
+        factor = by.broadcast(rstd if w is None else rstd * w)
+        coefficient, mean = by.broadcast(gw * rstd * d(-1 / count)), by.broadcast(gb * d(1 / count))
         gx = np.empty(g.shape, g.dtype)
         to = by.view(gx)
 
         def grad(i, j):
             r = np.subtract(m[i:j], middle(i, j), out=to[i:j])
-            r *= slope(i, j)
+            r *= coefficient(i, j)
             r += v[i:j]
             r -= mean(i, j)
             r *= factor(i, j)
@@ -392,11 +392,11 @@ def batch_norm_train(x, w, b, *, eps):
     channels-last inputs it has rows of positions.
     """
     if x.itemsize == 2:
-        y, *held = batch_norm_train(upcast(x), _wide(w), _wide(b), eps=eps)
-        return downcast(y, x.dtype), *held
+        y, *saved = batch_norm_train(upcast(x), _upcast_operand(w), _upcast_operand(b), eps=eps)
+        return downcast(y, x.dtype), *saved
     if channels_last(x) and x.size:
-        y, *held = batch_norm_train(_positions(x), w, b, eps=eps)
-        return _from_positions(y, x.shape), *held
+        y, *saved = batch_norm_train(_positions(x), w, b, eps=eps)
+        return _from_positions(y, x.shape), *saved
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     x = np.ascontiguousarray(x)
@@ -410,7 +410,7 @@ def batch_norm_train(x, w, b, *, eps):
     if (got := large.reduce().groups(x, w, b, c, eps, batch=True)) is not None:
         return *got, None
     if x.size >= large.LEAST and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
-        return _batch_norm_in_pieces(x, w, b, n, c, hw, eps)
+        return _batch_norm_in_blocks(x, w, b, n, c, hw, eps)
     mean = channel_sums(x, c, hw)
     mean *= d(1 / count)
     xc = x.reshape(n, c * hw) - _per_channel(mean, hw)
@@ -444,7 +444,7 @@ def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, eps, needs):
         if got is not None:
             return got[0], got[1] if needs[1] else None, got[2] if needs[2] else None
     if xc is None and x.size >= large.LEAST and x.dtype == g.dtype and x.dtype.kind == "f":
-        return _batch_norm_grad_in_pieces(g, np.ascontiguousarray(x), w, mean, rstd, n, c, hw, needs)
+        return _batch_norm_grad_in_blocks(g, np.ascontiguousarray(x), w, mean, rstd, n, c, hw, needs)
     if xc is None:
         xc = x.reshape(n, c * hw) - _per_channel(mean, hw)
     gb = channel_sums(g, c, hw)
@@ -498,7 +498,7 @@ def _scaled(x, w, b, mean, var, eps):
     if x.size >= large.LEAST and scale.dtype == x.dtype:
         by = _Channels(n, c, hw)
         y = np.empty(x.shape, x.dtype)
-        m, to, factor, summand = by.view(x), by.view(y), by.spread(scale), by.spread(shift)
+        m, to, factor, summand = by.view(x), by.view(y), by.broadcast(scale), by.broadcast(shift)
 
         def part(i, j):
             r = np.multiply(m[i:j], factor(i, j), out=to[i:j])
@@ -566,7 +566,7 @@ def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
 @kernel("instance_statistics")
 def _instance_statistics(x):
     """Returns (mean, biased variance) of each channel, averaged over the samples."""
-    m = _wide(x).reshape(x.shape[0], x.shape[1], -1)
+    m = _upcast_operand(x).reshape(x.shape[0], x.shape[1], -1)
     return m.mean(axis=2).mean(axis=0), m.var(axis=2).mean(axis=0)
 
 
@@ -579,7 +579,7 @@ def channel_affine(y, w, b):
     n, c = y.shape[:2]
     by = _Channels(n, c, math.prod(y.shape[2:]))
     m = by.view(y)
-    factor, shift = (None if v is None else by.spread(v) for v in (w, b))
+    factor, shift = (None if v is None else by.broadcast(v) for v in (w, b))
 
     def part(i, j):
         r = m[i:j]
@@ -644,8 +644,8 @@ def _group_norm(x, w, b, *, groups, eps):
     Values that the gradient does not need are None.
     """
     if x.itemsize == 2:
-        y, *held = _group_norm(upcast(x), _wide(w), _wide(b), groups=groups, eps=eps)
-        return downcast(y, x.dtype), *held
+        y, *saved = _group_norm(upcast(x), _upcast_operand(w), _upcast_operand(b), groups=groups, eps=eps)
+        return downcast(y, x.dtype), *saved
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     if not x.size:
@@ -656,7 +656,7 @@ def _group_norm(x, w, b, *, groups, eps):
     if x.size >= large.FEW and hw >= _ROW and (got := _group_norm_rows(np.ascontiguousarray(x), w, b, n, c, groups, hw, eps)) is not None:
         return got
     plain = w is None and b is None
-    y, mean, rstd, _, xhat = layer_norm(np.ascontiguousarray(x), None, None, n=c // groups * hw, eps=eps, own=plain)
+    y, mean, rstd, _, xhat = layer_norm(np.ascontiguousarray(x), None, None, n=c // groups * hw, eps=eps, unaliased=plain)
     y = y.reshape(n, c * hw)
     if x.size >= large.LEAST and (w is not None or b is not None):
         return channel_affine(y.reshape(x.shape), w, b), mean, rstd, xhat

@@ -39,7 +39,7 @@ from mindtorch.backend.signals import SignalStack
 from mindtorch.backend.mindspore.runtime import dnnl_path
 
 _F32 = np.dtype(np.float32)
-_KEPT = 256  # cached plans per thread
+_MOST_PLANS = 256  # cached plans per thread
 _ROOM = 1 << 24  # bytes up to which a buffer is kept for the next call
 _FORWARD, _DIRECT = 64, 1    # dnnl_forward_training, dnnl_convolution_direct
 _SRC, _DST, _WEIGHTS, _BIAS, _SCRATCHPAD, _DIFF = 1, 17, 33, 41, 80, 128
@@ -95,13 +95,13 @@ def _load():
             lib = None  # no /proc, or no memory: use MindSpore's instance
         if lib is not None and lib.dnnl_set_max_cpu_isa(0):
             lib = None
-    own = lib is not None
+    private = lib is not None
     lib = lib or ctypes.CDLL(path)
     try:
         _declare(lib)
     except AttributeError:  # a different release of oneDNN
         return None, False
-    return (lib, own) if 30000 <= _version(lib) < 40000 else (None, False)
+    return (lib, private) if 30000 <= _version(lib) < 40000 else (None, False)
 
 
 class _Version(ctypes.Structure):
@@ -164,27 +164,27 @@ class _Shared:
     """Library, engine and attributes, created at the first use."""
 
     def __init__(self):
-        self.known, self.lib, self.wide, self.own = False, None, False, False
+        self.loaded, self.lib, self.avx512, self.private = False, None, False, False
 
     def get(self):
         """Returns the library, or None if it is unavailable."""
-        if not self.known:
+        if not self.loaded:
             with _lock:
-                if not self.known:
-                    lib, self.own = _load()
+                if not self.loaded:
+                    lib, self.private = _load()
                     if lib is not None:
                         self.engine = _made(lib.dnnl_engine_create, 1, 0)
                         self.attr = _made(lib.dnnl_primitive_attr_create)
                         # Allocate scratchpads here: those of oneDNN belong to the thread that
                         # created the primitive.
                         check(lib.dnnl_primitive_attr_set_scratchpad_mode(self.attr, 1))
-                        self.wide = self.own and lib.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
+                        self.avx512 = self.private and lib.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
                         self.gemm = lib.dnnl_sgemm
                         self.address = {n: _P.from_buffer(getattr(lib, f"dnnl_{n}")).value for n in (
                             "sgemm", "memory_set_data_handle", "primitive_execute", "threadpool_interop_set_max_concurrency")}
-                        if self.own:
+                        if self.private:
                             thread_pool.prepare(self.address["threadpool_interop_set_max_concurrency"])
-                    self.lib, self.known = lib, True
+                    self.lib, self.loaded = lib, True
         return self.lib
 
 
@@ -196,39 +196,39 @@ def available():
     return _shared.get() is not None
 
 
-def wide():
+def has_avx512():
     """True if there is a private oneDNN instance that uses AVX-512."""
-    if not _shared.known:
+    if not _shared.loaded:
         _shared.get()
-    return _shared.wide
+    return _shared.avx512
 
 
 class _Thread(threading.local):
     def __init__(self):
         lib = _shared.get()
         self.ready, self.signals = True, SignalStack()
-        if _shared.own:
+        if _shared.private:
             lib.dnnl_threadpool_interop_set_max_concurrency(1)
         self.stream = _made(lib.dnnl_stream_create, _shared.engine, 1)
-        self.plans, self.rooms, self.large = collections.OrderedDict(), {}, []
+        self.plans, self.scratchpads, self.large = collections.OrderedDict(), {}, []
 
-    def room(self, slot, size):
+    def scratchpad(self, slot, size):
         """Returns the address of at least `size` bytes.
 
         It stays the same for a slot until more bytes are requested. `tidy` frees large buffers.
         """
-        a = self.rooms.get(slot)
+        a = self.scratchpads.get(slot)
         if a is None or a[1] < size:
             raw = np.empty(size + 64, np.uint8)
             start = address(raw)
-            a = self.rooms[slot] = (start + -start % 64, size, raw)
+            a = self.scratchpads[slot] = (start + -start % 64, size, raw)
             if size > _ROOM:
                 self.large.append(slot)
         return a[0]
 
     def tidy(self):
         for slot in self.large:
-            del self.rooms[slot]
+            del self.scratchpads[slot]
         self.large.clear()
 
 
@@ -243,7 +243,7 @@ def _mine():
 
 
 # ------------------------------------------------------------------ descriptors
-def _numbers(values):
+def _int64s(values):
     return (ctypes.c_int64 * len(values))(*values)
 
 
@@ -252,11 +252,11 @@ class _Desc:
 
     def __init__(self, shape, strides):
         lib = _shared.lib
-        dims = _numbers(shape)
+        dims = _int64s(shape)
         if strides is None:
             self.p = _made(lib.dnnl_memory_desc_create_with_tag, len(shape), dims, 3, 1)
         else:
-            self.p = _made(lib.dnnl_memory_desc_create_with_strides, len(shape), dims, 3, _numbers(strides))
+            self.p = _made(lib.dnnl_memory_desc_create_with_strides, len(shape), dims, 3, _int64s(strides))
         self.destroy = lib.dnnl_memory_desc_destroy  # module globals may be gone when __del__ runs
 
     def __del__(self):
@@ -335,14 +335,14 @@ class _Plan:
         for slot, (o, a) in enumerate(zip(self.ins, inputs)):
             put(o.outer.p, address(a))
             if o.inner is not None:
-                put(o.inner.p, mine.room(slot, o.inner.size))
+                put(o.inner.p, mine.scratchpad(slot, o.inner.size))
                 check(execute(o.reorder.p, stream, 2, o.moves))
         o = self.out
         put(o.outer.p, address(output))
         if o.inner is not None:
-            put(o.inner.p, mine.room("out", o.inner.size))
+            put(o.inner.p, mine.scratchpad("out", o.inner.size))
         if self.scratch.size:
-            put(self.scratch.p, mine.room("scratch", self.scratch.size))
+            put(self.scratch.p, mine.scratchpad("scratch", self.scratch.size))
         if bias is not None:
             put(self.bias.p, address(bias))
         check(execute(self.kernel.p, stream, self.count, self.args))
@@ -383,11 +383,11 @@ class Stream:
             self.destroy(self.p)
 
 
-def own():
+def has_private():
     """True if there is a private oneDNN instance; this thread may then create plans."""
-    if not _shared.known:
+    if not _shared.loaded:
         _shared.get()
-    return _shared.own and _mine().ready  # (the first access by a thread creates its state)
+    return _shared.private and _mine().ready  # (the first access by a thread creates its state)
 
 
 def functions():
@@ -404,7 +404,7 @@ def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     if plan is not None:
         mine.plans.move_to_end(key)
         return plan
-    if _shared.own:
+    if _shared.private:
         plan = new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
     else:
         # In MindSpore's instance, restore the number of threads that it plans for.
@@ -416,7 +416,7 @@ def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
         finally:
             lib.dnnl_threadpool_interop_set_max_concurrency(before)
     mine.plans[key] = plan
-    while len(mine.plans) > _KEPT:
+    while len(mine.plans) > _MOST_PLANS:
         mine.plans.popitem(last=False)
     return plan
 
@@ -435,7 +435,7 @@ def new_plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     # padding after: computed from the sizes, because a stride need not use all of it
     after = [(m - 1) * s + d * (k - 1) + 1 - n - lo
              for n, m, k, s, d, (lo, _) in zip(x.shape[2:], y.shape[2:], w.shape[2:], stride, dilation, padding)]
-    geometry = (_numbers(stride), _numbers([d - 1 for d in dilation]), _numbers([lo for lo, _ in padding]), _numbers(after))
+    geometry = (_int64s(stride), _int64s([d - 1 for d in dilation]), _int64s([lo for lo, _ in padding]), _int64s(after))
     fx, fw, fy = (d.p for d in free)
     forward = _Kernel(lib.dnnl_convolution_forward_primitive_desc_create, engine, _FORWARD, _DIRECT, fx, fw,
                       None if b is None else b.p, fy, *geometry, attr) if kind == "y" else None
@@ -510,13 +510,13 @@ def gemm_shared(a, b, c, bias=None):
 
     `bias` (contiguous, float32) is added to each row. Returns False if there is no thread pool.
     """
-    team = thread_pool.ready() if own() else None
-    if team is None:
+    native_pool = thread_pool.ready() if has_private() else None
+    if native_pool is None:
         return False
     ta, la = _matrix(a)
     tb, lb = _matrix(b)
     m, n = c.shape
-    check(team.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], address(a), la,
+    check(native_pool.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], address(a), la,
           address(b), lb, 0.0, address(c), max(c.strides[0] // 4, n), None if bias is None else address(bias)))
     return True
 
@@ -530,15 +530,15 @@ def _offsets(shape, strides):
     return at, at.ctypes.data
 
 
-def gemms(a, b, c, alone):
+def gemms(a, b, c, single_threaded):
     """Computes c = a @ b for stacks of float32 matrices with equal leading dims, on the threads of
     `thread_pool.py`.
 
-    With `alone`, the calling thread computes all of it. Returns False if there is no thread pool.
+    With `single_threaded`, the calling thread computes all of it. Returns False if there is no thread pool.
     Raises ValueError if a matrix has neither contiguous rows nor contiguous columns.
     """
-    team = thread_pool.ready() if own() else None
-    if team is None:
+    native_pool = thread_pool.ready() if has_private() else None
+    if native_pool is None:
         return False
     lead = len(c.shape) - 2
     first = (0,) * lead
@@ -546,7 +546,7 @@ def gemms(a, b, c, alone):
     tb, lb = _matrix(b[first])
     m, n = c.shape[-2:]
     (_, at), (_, bt), (_, ct) = (_offsets(x.shape[:-2], x.strides[:-2]) for x in (a, b, c))
-    check(team.mt_sgemms(_shared.address["sgemm"], ta, tb, m, n, a.shape[-1], address(a), la,
+    check(native_pool.mt_sgemms(_shared.address["sgemm"], ta, tb, m, n, a.shape[-1], address(a), la,
           address(b), lb, address(c), max(c.strides[-2] // 4, n),
-          at, bt, ct, math.prod(c.shape[:-2]), alone))
+          at, bt, ct, math.prod(c.shape[:-2]), single_threaded))
     return True

@@ -33,7 +33,7 @@ _WIDE = 1 << 17  # maximum elements per piece
 _NARROW = 1 << 13  # minimum elements for this module
 # minimum elements for sharing a pass between the threads of `c_kernels/thread_pool.py`
 _SHARED = 1 << 15
-_KEPT = 256  # maximum cached kernels per thread
+_MOST_KERNELS = 256  # maximum cached kernels per thread
 
 
 def fits(*arrays):
@@ -45,7 +45,7 @@ def fits(*arrays):
     for a in arrays:
         if a.shape != x.shape or a.dtype != _F32 or not a.flags.c_contiguous:
             return False
-    return onednn.wide()
+    return onednn.has_avx512()
 
 
 class _Pass:
@@ -57,8 +57,8 @@ class _Pass:
         args = [_Arg(arg, m.p) for (arg, _), m in zip(layouts, self.memories)]
         scratch = _Memory(kernel.layout(_SCRATCHPAD))
         if scratch.size:
-            self.scratch, self.room = scratch, np.empty(scratch.size + 64, np.uint8)
-            start = address(self.room)
+            self.scratch, self.scratchpad = scratch, np.empty(scratch.size + 64, np.uint8)
+            start = address(self.scratchpad)
             _shared.lib.dnnl_memory_set_data_handle(scratch.p, start + -start % 64)
             args.append(_Arg(_SCRATCHPAD, scratch.p))
         self.count, self.args = len(args), (_Arg * len(args))(*args)
@@ -66,8 +66,8 @@ class _Pass:
     def run(self, *addresses):
         lib = _shared.lib
         put = lib.dnnl_memory_set_data_handle
-        for handle, place in zip(self.handles, addresses):
-            put(handle, place)
+        for handle, data_address in zip(self.handles, addresses):
+            put(handle, data_address)
         check(lib.dnnl_primitive_execute(self.kernel.p, onednn._thread.stream, self.count, self.args))
 
 
@@ -87,7 +87,7 @@ def _declare(lib):
     _declared.append(lib)
 
 
-def _kept(key, make):
+def _cached(key, make):
     """Returns make(library, engine, attributes) from a per-thread LRU cache."""
     mine = _mine()
     plans = mine.__dict__.get("passes")
@@ -98,7 +98,7 @@ def _kept(key, make):
         if not _declared:
             _declare(_shared.lib)
         plan = plans[key] = make(_shared.lib, _shared.engine, _shared.attr)
-        while len(plans) > _KEPT:
+        while len(plans) > _MOST_KERNELS:
             plans.popitem(last=False)
     else:
         plans.move_to_end(key)
@@ -133,13 +133,13 @@ class _Passes:
         self.of = (_PassOf * count)(*(_PassOf(p.kernel.p, ctypes.addressof(p.args), s.p, (_P * 4)(*(h.value for h in p.handles)), p.count)
                                       for p, s in zip(self.passes, self.streams)))
 
-    def run(self, team, operands, n, size, left):
+    def run(self, native_pool, operands, n, size, left):
         """Runs the primitives over the operands. Returns False if another thread holds the lock."""
         if not self.lock.acquire(False):
             return False
         try:
             put, execute = onednn.functions()
-            check(team.mt_passes(put, execute, self.of, (_P * len(operands))(*operands), len(operands), n, size, left))
+            check(native_pool.mt_passes(put, execute, self.of, (_P * len(operands))(*operands), len(operands), n, size, left))
         finally:
             self.lock.release()
         return True
@@ -157,7 +157,7 @@ def _passes(name, n, backward, count):
         if not _declared:
             _declare(_shared.lib)
         found = _together[key] = _Passes(_eltwise(name, n, backward), count)
-        while len(_together) > _KEPT:
+        while len(_together) > _MOST_KERNELS:
             _together.popitem(last=False)
     return found
 
@@ -181,10 +181,10 @@ def eltwise(name, *arrays, backup=None):
     def by_backup(start, n):
         y[start:start + n] = backup(*[a[start:start + n] for a in flat])
 
-    if count >= _SHARED and threads_ > 1 and onednn.own() and (team := thread_pool.ready()) is not None:
+    if count >= _SHARED and threads_ > 1 and onednn.has_private() and (native_pool := thread_pool.ready()) is not None:
         n = 1 << min(count // threads_, _WIDE).bit_length() - 1
         left = None if backup is None else bytearray(-(-count // n))
-        if _passes(name, n, backward, threads_).run(team, (*ins, to), n, count, None if left is None else (ctypes.c_char * len(left)).from_buffer(left)):
+        if _passes(name, n, backward, threads_).run(native_pool, (*ins, to), n, count, None if left is None else (ctypes.c_char * len(left)).from_buffer(left)):
             for k in range(len(left or ())):
                 if left[k]:
                     by_backup(min(k * n, count - n), n)
@@ -199,7 +199,7 @@ def eltwise(name, *arrays, backup=None):
             if not top < np.inf:
                 by_backup(start, n)
                 return
-        _kept((name, n, backward), _eltwise(name, n, backward)).run(*[a + 4 * start for a in ins], to + 4 * start)
+        _cached((name, n, backward), _eltwise(name, n, backward)).run(*[a + 4 * start for a in ins], to + 4 * start)
     large.each(-(-count // n), part, count)
     return r
 
@@ -232,7 +232,7 @@ def _softmax_pass(kind, n, width, backward):
             return _Pass(k, [(_SRC, d.p), (_DST, d.p)])
         k = _Kernel(lib.dnnl_softmax_backward_primitive_desc_create, engine, algorithm, d.p, d.p, d.p, 1, k.desc, attr)
         return _Pass(k, [(_DST | _DIFF, d.p), (_DST, d.p), (_SRC | _DIFF, d.p)])
-    return _kept((kind, n, width, backward), make)
+    return _cached((kind, n, width, backward), make)
 
 
 def softmax(kind, *arrays, backup):
@@ -268,7 +268,7 @@ def _norm_pass(n, width, eps, flags, backward):
                     k.desc, attr)
         return _Pass(k, [(_DST | _DIFF, d.p), (_SRC, d.p), *stats, (_SCALE, row.p), (_SRC | _DIFF, d.p), (_DIFF_SCALE, row.p),
                          (_DIFF_SHIFT, row.p)])
-    return _kept(("norm", n, width, eps, flags, backward), make)
+    return _cached(("norm", n, width, eps, flags, backward), make)
 
 
 def layer_norm(m, w, b, eps):

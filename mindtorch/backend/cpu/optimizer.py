@@ -157,7 +157,7 @@ def run(update, native, lay, columns, consts):
             for part in lay.parts:
                 for i in range(len(columns[0])):
                     if _REAL[columns[0][i].dtype] is part.dtype:
-                        _all([_in_place([c[i] for c in columns], written, consts[i], part.dtype, None)], update, part.dtype)
+                        _all([_flat_job([c[i] for c in columns], written, consts[i], part.dtype, None)], update, part.dtype)
             return
         for part in lay.parts:
             jobs = []
@@ -166,13 +166,13 @@ def run(update, native, lay, columns, consts):
                 if native is not None and arrays[0].size >= NATIVE and part.dtype is _F4:
                     if all(a.dtype == _F4 and a.flags.c_contiguous for a in arrays) and native(consts[i], arrays):
                         continue
-                jobs.append(_in_place(arrays, written, consts[i], part.dtype, order))
+                jobs.append(_flat_job(arrays, written, consts[i], part.dtype, order))
             _all(jobs, update, part.dtype)
             if part.packed:
                 _together(update, part, columns, written, consts)
 
 
-def _in_place(arrays, written, const, dtype, order):
+def _flat_job(arrays, written, const, dtype, order):
     """Returns (const, flat arrays, [(array, flat copy to write back)]) of one row."""
     flats, back = [], []
     for k, a in enumerate(arrays):
@@ -193,15 +193,15 @@ def _all(jobs, update, dtype):
         for const, flats, _ in jobs:
             _blocks(update, const, flats, dtype)
     else:
-        pieces = [(_chain(update, options, len(flats), len(numbers)), [np.array(x, dtype) for x in numbers], [f[start:start + BLOCK] for f in flats])
-                  for (options, numbers), flats, _ in jobs for start in range(0, flats[0].size, BLOCK)]
+        blocks = [(_chain(update, options, len(flats), len(scalars)), [np.array(x, dtype) for x in scalars], [f[start:start + BLOCK] for f in flats])
+                  for (options, scalars), flats, _ in jobs for start in range(0, flats[0].size, BLOCK)]
 
         def part(start, stop):
             t1, t2 = _temps.of[dtype]
-            for chain, numbers, block in pieces[start:stop]:
+            for chain, scalars, block in blocks[start:stop]:
                 n = block[0].size
-                chain(numbers, *block, t1[:n], t2[:n])
-        threads.share(len(pieces), part)
+                chain(scalars, *block, t1[:n], t2[:n])
+        threads.share(len(blocks), part)
     for _, _, back in jobs:
         for a, f in back:
             a[...] = f.reshape(a.shape)
@@ -225,18 +225,18 @@ def _together(update, part, columns, written, consts):
 
 
 def _blocks(update, const, flats, dtype):
-    options, numbers = const
-    chain = _chain(update, options, len(flats), len(numbers))
-    numbers = [np.array(x, dtype) for x in numbers]
+    options, scalars = const
+    chain = _chain(update, options, len(flats), len(scalars))
+    scalars = [np.array(x, dtype) for x in scalars]
     t1, t2 = _temps.of[dtype]
     n = flats[0].size
     if n <= BLOCK:
-        chain(numbers, *flats, t1[:n], t2[:n])
+        chain(scalars, *flats, t1[:n], t2[:n])
         return
     for start in range(0, n, BLOCK):
         block = [f[start:start + BLOCK] for f in flats]
         n = block[0].size
-        chain(numbers, *block, t1[:n], t2[:n])
+        chain(scalars, *block, t1[:n], t2[:n])
 
 
 # ------------------------------------------------------------------ updates as chains of ufuncs
@@ -265,7 +265,7 @@ class _Chain:
             return self.call("subtract" if maximize else "add", self.call("multiply", p, wd), g)
         return self.call("negative", g) if maximize else g
 
-    def held(self, x):
+    def retained(self, x):
         return x
 
     def mul(self, x, y):
@@ -367,26 +367,26 @@ _CALLED = {n: getattr(np, n) for n in "add subtract multiply divide sqrt negativ
 _chains: dict[tuple[Any, ...], Any] = {}           # (update, options) -> function
 
 
-def _chain(update, options, columns, numbers):
+def _chain(update, options, columns, scalars):
     """Returns the generated function (numbers, *one array of each column, t1, t2) of an update.
 
     The function is a chain of in-place ufuncs over one-dimensional real arrays of equal length.
-    `numbers` are 0-d arrays of the same dtype. Temporaries are stored in t1 and t2, each until its
+    `scalars` are 0-d arrays of the same dtype. Temporaries are stored in t1 and t2, each until its
     last use.
     """
     known = _chains.get((update, options))
     if known is not None:
         return known
-    xp, constants, arrays = _Chain(), [f"c{i}" for i in range(numbers)], [f"a{i}" for i in range(columns - 1)]
+    xp, constants, arrays = _Chain(), [f"c{i}" for i in range(scalars)], [f"a{i}" for i in range(columns - 1)]
     update(xp, options, constants, "g", *arrays)
     used = {x: i for i, (_, operands, out, where) in enumerate(xp.calls) for x in (*operands, out, where)}
-    free, place, lines = ["t2", "t1"], {}, []
+    free, buffer_of, lines = ["t2", "t1"], {}, []
     for i, (function, operands, out, where) in enumerate(xp.calls):
-        given = ", ".join([str(place.get(x, x)) for x in operands])
-        free += [place[x] for x in set(operands) if x in place and used[x] == i]
-        if out[0] == "%" and out not in place:
-            place[out] = free.pop()
-        into = place.get(out, out)
+        given = ", ".join([str(buffer_of.get(x, x)) for x in operands])
+        free += [buffer_of[x] for x in set(operands) if x in buffer_of and used[x] == i]
+        if out[0] == "%" and out not in buffer_of:
+            buffer_of[out] = free.pop()
+        into = buffer_of.get(out, out)
         if out[0] == "m":
             lines.append(f"{out} = {function}({given})")
         elif function == "copyto":
@@ -394,7 +394,7 @@ def _chain(update, options, columns, numbers):
         else:
             lines.append(f"{function}({given}, {into})")
     scope = dict(_CALLED)
-    head = f"def chain({', '.join(['numbers', *arrays, 'g', 't1', 't2'])}):\n    {', '.join(constants)}, = numbers\n    "
+    head = f"def chain({', '.join(['scalars', *arrays, 'g', 't1', 't2'])}):\n    {', '.join(constants)}, = scalars\n    "
     exec(compile(head + "\n    ".join(lines), f"<{update.__name__} step>", "exec"), scope)
     made = _chains[update, options] = scope["chain"]
     return made
@@ -426,15 +426,15 @@ def _adam_of_mindspore(const, arrays):
     return True
 
 
-def _sgd_in_c(columns, options, numbers):
+def _sgd_in_c(columns, options, scalars):
     maximize, decay, momentum, nesterov, first = options
-    lr, *rest = numbers
+    lr, *rest = scalars
     return thread_pool.update(thread_pool.SGD, columns, (maximize, decay, (2 if first else 1) if momentum else 0, bool(momentum and nesterov)), (-lr, *rest))
 
 
-def _adam_in_c(columns, options, numbers):
+def _adam_in_c(columns, options, scalars):
     maximize, decay, decoupled, amsgrad = options
-    size, *rest = numbers
+    size, *rest = scalars
     return thread_pool.update(thread_pool.ADAM, columns, (maximize, (2 if decoupled else 1) if decay else 0, amsgrad, 0), (-size, *rest))
 
 

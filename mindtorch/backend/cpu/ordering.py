@@ -97,7 +97,7 @@ def _topk(a, *, k, axis, largest, in_order):
         v, at = np.ascontiguousarray(v[cut]), np.ascontiguousarray(at[cut])
     if not same.any():
         return v, at
-    at = selection.settle(a, at, axis, same.any(-1), lambda x: selection.top(
+    at = selection.resolve_ties(a, at, axis, same.any(-1), lambda x: selection.top(
         (np.negative if largest else np.positive)(selection.ranks(x)).tolist(), k, in_order))
     return _pick(a, at, axis), at
 
@@ -128,7 +128,7 @@ def _answer(dtype, values, inverse, counts):
     return values.astype(dtype, order="C", copy=False), inverse, counts
 
 
-def _distinct(values, places, shape, inverse, counts):
+def _distinct(values, indices, shape, inverse, counts):
     """Returns (distinct values, inverse or None, counts or None) from sorted values and their
     sorting indices."""
     new = np.empty(values.size, bool)
@@ -142,7 +142,7 @@ def _distinct(values, places, shape, inverse, counts):
         for i in range(0, n, large.PIECE):
             kinds = np.cumsum(new[i:i + large.PIECE])
             kinds += before
-            to[places[i:i + large.PIECE]] = kinds
+            to[indices[i:i + large.PIECE]] = kinds
             before = kinds[-1]
         to = to.reshape(shape)
     return values, to, np.diff(np.flatnonzero(new), append=n) if counts else None
@@ -332,7 +332,7 @@ def _median_dim(a, axis, keepdim, skip):
         if skip:
             # A slice of only NaN has no order: use the index that the selection algorithm leaves
             # first.
-            at = selection.settle(a, at, axis, (there == 0).squeeze(axis), lambda x: selection.nth([0] * x.size, 0))
+            at = selection.resolve_ties(a, at, axis, (there == 0).squeeze(axis), lambda x: selection.nth([0] * x.size, 0))
     return picked(a, at, axis, keepdim)
 
 
@@ -360,7 +360,7 @@ def _kth(a, *, k, axis, keepdim):
     at = np.argpartition(a, k - 1, axis=axis).take([k - 1], axis=axis)
     v = np.take_along_axis(a, at, axis)
     unsure = ((a == v).sum(axis=axis) != 1)  # count 0: the value is NaN
-    at = selection.settle(a, at, axis, unsure, lambda x: selection.quick_select(selection.ranks(x).tolist(), k - 1))
+    at = selection.resolve_ties(a, at, axis, unsure, lambda x: selection.quick_select(selection.ranks(x).tolist(), k - 1))
     return picked(a, at, axis, keepdim)
 
 
@@ -371,10 +371,10 @@ def _mode(a, *, axis, keepdim):
     by = np.argsort(a, axis=axis, kind="stable")
     s = np.moveaxis(np.take_along_axis(a, by, axis), axis, -1)
     n = s.shape[-1]
-    place = np.arange(n)
+    position = np.arange(n)
     fresh_run = np.ones(s.shape, bool)
     fresh_run[..., 1:] = s[..., 1:] != s[..., :-1]
-    length = place - np.maximum.accumulate(np.where(fresh_run, place, 0), axis=-1)
+    length = position - np.maximum.accumulate(np.where(fresh_run, position, 0), axis=-1)
     # The first index where the longest run is complete: the last occurrence of the smallest of the
     # most frequent values.
     k = np.moveaxis(length.argmax(-1)[..., None], -1, axis)
@@ -384,7 +384,7 @@ def _mode(a, *, axis, keepdim):
     unsure = length.max(-1) > 0 if n > 16 else np.zeros(s.shape[:-1], bool)
     if s.dtype.kind == "f":
         unsure = unsure | (s != s).any(-1)
-    return picked(a, selection.settle(a, at, axis, unsure, lambda x: selection.mode(x.tolist())), axis, keepdim)
+    return picked(a, selection.resolve_ties(a, at, axis, unsure, lambda x: selection.mode(x.tolist())), axis, keepdim)
 
 
 # ------------------------------------------------------------------ quantiles

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
-from mindtorch.backend.cpu.activation import kept
+from mindtorch.backend.cpu.activation import where_or_zero
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.sum import sums
 
@@ -74,7 +74,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, return_indices):
     # 16x64x32x32 1320 us vs 600 us; with indices 5 us vs 83 us for the first, 1700 us vs 2200 us
     # for the last.
     if return_indices or x.size < large.LEAST:
-        got = large.pooling().maxima(x, kernel, stride, padding, dilation, out, _place_dtype(kernel) if return_indices else None)
+        got = large.pooling().maxima(x, kernel, stride, padding, dilation, out, _index_dtype(kernel) if return_indices else None)
         if got is not None:
             return got if return_indices else got[0]
     return _largest(x, kernel, stride, padding, dilation, out, return_indices)
@@ -87,7 +87,7 @@ def _largest(x, kernel, stride, padding, dilation, out, return_indices):
     if planes is None:
         return _maxima(x, kernel, stride, padding, dilation, out, return_indices)
     r = np.empty((len(planes),) + tuple(out), x.dtype)
-    arg = np.empty(r.shape, _place_dtype(kernel)) if return_indices else None
+    arg = np.empty(r.shape, _index_dtype(kernel)) if return_indices else None
 
     def part(i, j):
         y = _maxima(planes[i:j], kernel, stride, padding, dilation, out, return_indices)
@@ -99,7 +99,7 @@ def _largest(x, kernel, stride, padding, dilation, out, return_indices):
     return (r.reshape(shape), arg.reshape(shape)) if return_indices else r.reshape(shape)
 
 
-def _place_dtype(kernel):
+def _index_dtype(kernel):
     return np.int8 if math.prod(kernel) <= 127 else np.int32
 
 
@@ -124,18 +124,18 @@ def _maxima(x, kernel, stride, padding, dilation, out, return_indices):
         y = y.reshape(shape)
         return y if y.base is None or not np.shares_memory(y, x) else y.copy()
     framed = y
-    y, arg = _max_places(framed, kernel, stride, padding, dilation, out)
+    y, arg = _max_indices(framed, kernel, stride, padding, dilation, out)
     if x.dtype.kind == "f" and math.isnan(y.max()):
         # Comparisons do not find NaN: the last NaN of a window wins.
         order = np.where(np.isnan(framed), np.arange(1, framed[0].size + 1).reshape(framed.shape[1:]), 0)
-        arg = np.where(np.isnan(y), _max_places(order, kernel, stride, padding, dilation, out)[1], arg)
+        arg = np.where(np.isnan(y), _max_indices(order, kernel, stride, padding, dilation, out)[1], arg)
     return y.reshape(shape), arg.reshape(shape)
 
 
-def _max_places(y, kernel, stride, padding, dilation, out):
+def _max_indices(y, kernel, stride, padding, dilation, out):
     # From the last dim to the first, so that the first in memory of equal elements wins.
     dims = len(out)
-    small = _place_dtype(kernel)
+    small = _index_dtype(kernel)
     arg = None
     below = 1  # number of window indices per step along the current dim
     for i in reversed(range(dims)):
@@ -144,8 +144,8 @@ def _max_places(y, kernel, stride, padding, dilation, out):
         first = np.maximum(0, -(-(p - np.arange(out[i]) * s) // d)).astype(small)
         first = first.reshape((-1,) + (1,) * (dims - 1 - i))
         m = _part(y, axis, 0, s, out[i])
-        place = np.empty(m.shape, small)
-        place[...] = first
+        winner = np.empty(m.shape, small)
+        winner[...] = first
         was = None if arg is None else _part(arg, axis, 0, s, out[i]).copy()
         if was is not None and first.any():
             for j in range(1, int(first.max()) + 1):
@@ -157,7 +157,7 @@ def _max_places(y, kernel, stride, padding, dilation, out):
             wins = np.greater(v, m)
             w = wins.view(np.int8)
             # j increases, so the latest winner has the largest index.
-            np.maximum(place, w * small(j), out=place)
+            np.maximum(winner, w * small(j), out=winner)
             if was is not None:
                 step = _part(arg, axis, j * d, s, out[i]) - was
                 step *= w
@@ -165,8 +165,8 @@ def _max_places(y, kernel, stride, padding, dilation, out):
             m = np.maximum(m, v)
         if m.base is not None:
             m = m.copy()
-        place *= small(below)
-        arg = place if was is None else place + was
+        winner *= small(below)
+        arg = winner if was is None else winner + was
         y = m
         below *= k
     return y, arg
@@ -250,8 +250,8 @@ def _max_pool_grad(g, arg, size, kernel, stride, padding, dilation):
         tight = shape == [o * k for o, k in zip(out, kernel)]
         r = (np.empty if tight else np.zeros)(g.shape[:-dims] + tuple(shape), g.dtype)
         for q, at in enumerate(np.ndindex(*kernel)):
-            place = tuple(slice(j * d, j * d + s * (o - 1) + 1, s) for j, o, s, d in zip(at, out, stride, dilation))
-            r[(Ellipsis,) + place] = kept(g, arg == q)
+            region = tuple(slice(j * d, j * d + s * (o - 1) + 1, s) for j, o, s, d in zip(at, out, stride, dilation))
+            r[(Ellipsis,) + region] = where_or_zero(g, arg == q)
         if tuple(shape) != tuple(size):
             r = np.ascontiguousarray(r[(Ellipsis,) + tuple(slice(0, n) for n in size)])
         return r
@@ -459,13 +459,13 @@ def _adaptive_maxima(x, out, return_indices):
         full[axis] = out[i]
         r, at = np.empty(full, y.dtype), np.empty(full, np.int64)
         for j, (a, b) in enumerate(_segments(size[i], out[i])):
-            piece = _part(y, axis, a, 1, b - a)
-            k = piece.argmax(axis=axis)
+            window = _part(y, axis, a, 1, b - a)
+            k = window.argmax(axis=axis)
             # of several NaNs the last one wins
-            if x.dtype.kind == "f" and (lost := np.isnan(piece)).any():
+            if x.dtype.kind == "f" and (lost := np.isnan(window)).any():
                 k = np.where(lost.any(axis=axis), b - a - 1 - np.flip(lost, axis).argmax(axis=axis), k)
             k = np.expand_dims(k, axis)
-            _part(r, axis, j, 1, 1)[...] = np.take_along_axis(piece, k, axis)
+            _part(r, axis, j, 1, 1)[...] = np.take_along_axis(window, k, axis)
             t = (k + a) * unit
             if index is not None:
                 t += np.take_along_axis(_part(index, axis, a, 1, b - a), k, axis)

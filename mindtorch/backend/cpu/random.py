@@ -45,7 +45,7 @@ from mindtorch.backend.cpu._rng_dtypes import (
     need_float,
     numel,
     unsupported,
-    widened,
+    upcast,
 )
 from mindtorch.backend.cpu._rng_integers import MANY, check_bound, inner_bounds, shuffled
 from mindtorch.backend.cpu.mt19937 import Generator, uniform_floats
@@ -145,32 +145,32 @@ def _pair_normals(generator, n):
 
     The generator caches the unused second value of a pair for the next call.
     """
-    kept = generator._kept_normal
-    new = n if kept is None else n - 1
+    cached = generator._cached_normal
+    new = n if cached is None else n - 1
     if n == 0:
         return np.empty(0)
     u = generator._doubles(new + (new & 1))
     if new <= 32:
         # math's functions are the C library's, like PyTorch's, and faster than NumPy's on so few
         # elements.
-        x = [] if kept is None else [kept]
+        x = [] if cached is None else [cached]
         u = u.tolist()
         for i in range(0, len(u), 2):
             angle = 2.0 * math.pi * u[i]
             radius = math.sqrt(-2.0 * math.log1p(-u[i + 1]))
             x.append(radius * math.cos(angle))
             x.append(radius * math.sin(angle))
-        generator._kept_normal = x.pop() if new & 1 else None
+        generator._cached_normal = x.pop() if new & 1 else None
         return np.array(x)
     x = np.empty(n + (new & 1))
-    if kept is not None:
-        x[0] = kept
+    if cached is not None:
+        x[0] = cached
     angle = 2.0 * np.pi * u[0::2]
     radius = np.sqrt(-2.0 * np.log1p(-u[1::2]))
     first = n - new
     np.multiply(radius, np.cos(angle), out=x[first::2])
     np.multiply(radius, np.sin(angle), out=x[first + 1 :: 2])
-    generator._kept_normal = float(x[-1]) if new & 1 else None
+    generator._cached_normal = float(x[-1]) if new & 1 else None
     return x[:n]
 
 
@@ -236,12 +236,12 @@ def _few_normals(generator, n, tail, draws_all):
     computed at once for all words in the generator's buffer and cached until they are used up:
     sixteen take 5 us on average, three hundred 25 us.
     """
-    whole = n - tail
-    more = n if draws_all else whole
+    full = n - tail
+    more = n if draws_all else full
     generator._ready(more + 16 if tail else more)
     buf, pos = generator._buf, generator._pos
-    again = pos + more
-    end = again + 16 if tail else again
+    redraw = pos + more
+    end = redraw + 16 if tail else redraw
     parts = generator._parts
     if parts is None or parts[0] is not buf or parts[1] > pos:
         u = uniform_floats(buf[pos:])
@@ -249,13 +249,13 @@ def _few_normals(generator, n, tail, draws_all):
     _, start, radius, both = parts
     x = np.empty(n, np.float32)
     pos -= start
-    if whole:
-        r = radius[pos : pos + whole].reshape(-1, 16)
-        c = both[:, pos : pos + whole].reshape(2, -1, 16)
-        np.multiply(c[:, :, 8:].transpose(1, 0, 2), r[:, None, :8], out=x[:whole].reshape(-1, 2, 8))
+    if full:
+        r = radius[pos : pos + full].reshape(-1, 16)
+        c = both[:, pos : pos + full].reshape(2, -1, 16)
+        np.multiply(c[:, :, 8:].transpose(1, 0, 2), r[:, None, :8], out=x[:full].reshape(-1, 2, 8))
     if tail:  # the last sixteen are redrawn
-        again -= start
-        np.multiply(both[:, again + 8 : again + 16], radius[again : again + 8], out=x[n - 16 :].reshape(2, 8))
+        redraw -= start
+        np.multiply(both[:, redraw + 8 : redraw + 16], radius[redraw : redraw + 8], out=x[n - 16 :].reshape(2, 8))
     generator._pos = end
     return x
 
@@ -288,7 +288,7 @@ def normal_like(mean, std, generator=None, dtype=None):
     x = normal(shape, dtype, 0.0, 1.0 if std_array else std, generator)
     for op, other in (((np.multiply, std),) if std_array else ()) + ((np.add, mean),):
         if kind.digits and kind.digits < 24:
-            x = as_kind(op(widened(x, kind), np.asarray(other).astype(np.float32)), kind, shape)
+            x = as_kind(op(upcast(x, kind), np.asarray(other).astype(np.float32)), kind, shape)
         else:
             op(x, other, out=x, casting="unsafe")
     return x
@@ -307,11 +307,11 @@ def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, gener
         return 0.5 * math.erfc((mean - x) / (std * math.sqrt(2.0)))
 
     if below(b) - below(a) > 0.3:
-        first, last = widened(as_kind(np.array([a, b], np.float64), kind, 2), kind)
+        first, last = upcast(as_kind(np.array([a, b], np.float64), kind, 2), kind)
 
         def draw():
             x = normal(shape, dtype, mean, std, generator)
-            plain = widened(x, kind)
+            plain = upcast(x, kind)
             return x, (plain >= first) & (plain <= last)
     else:  # too many would be rejected: propose uniforms, accept by relative density
         peak = -(((min(max(mean, a), b) - mean) / std) ** 2) / 2
@@ -319,14 +319,14 @@ def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, gener
         def draw():
             x = uniform(shape, dtype, a, b, generator)
             u = uniform(shape, dtype, generator=generator)
-            z = (widened(x, kind) - mean) / std
+            z = (upcast(x, kind) - mean) / std
             with np.errstate(divide="ignore"):
-                return x, np.log(widened(u, kind)) <= -(z * z) / 2 - peak
+                return x, np.log(upcast(u, kind)) <= -(z * z) / 2 - peak
 
     x, good = draw()
     while not good.all():
-        again, accepted = draw()
-        np.copyto(x, again, where=~good)
+        redrawn, accepted = draw()
+        np.copyto(x, redrawn, where=~good)
         good |= accepted
     return x
 
@@ -478,7 +478,7 @@ def bernoulli(p, generator=None):
     generator = generator or default_generator
     kind = kind_of(p.dtype)
     need_float("bernoulli_tensor_cpu_p_", kind)
-    p = widened(p, kind)
+    p = upcast(p, kind)
     if p.size and not ((p >= 0) & (p <= 1)).all():
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
     u = generator._doubles(p.size) if kind.digits == 53 else generator._floats(p.size)
@@ -493,7 +493,7 @@ def rrelu_noise(x, low, high, generator=None, dtype=None):
     generator = generator or default_generator
     kind = kind_of(dtype or x.dtype)
     noise = np.ones(x.shape)
-    negative = widened(x, kind) <= 0
+    negative = upcast(x, kind) <= 0
     # a 53-bit uniform, scaled with two roundings; the bounds are in the precision of the
     # computation
     first, last = np.array([low, high], np.float64 if kind.digits == 53 else np.float32).astype(np.float64)
@@ -593,14 +593,14 @@ def _gammas(alpha, generator):
         scale = (1.0 - uniform()) ** power if shape < 1.0 else 1.0
         c = 1.0 / sqrt(9.0 * d)
         while True:
-            x = generator._kept_normal
+            x = generator._cached_normal
             if x is None:
                 angle = 2.0 * math.pi * uniform()
                 radius = sqrt(-2.0 * math.log1p(-uniform()))
                 x = radius * math.cos(angle)
-                generator._kept_normal = radius * math.sin(angle)
+                generator._cached_normal = radius * math.sin(angle)
             else:
-                generator._kept_normal = None
+                generator._cached_normal = None
             y = 1.0 + c * x
             if y <= 0.0:
                 continue
@@ -639,7 +639,7 @@ def poisson(rate, generator=None, dtype=None):
     generator = generator or default_generator
     kind = kind_of(dtype or rate.dtype)
     need_float("poisson_cpu", kind)
-    rate = widened(rate, kind)
+    rate = upcast(rate, kind)
     if rate.size and not (rate >= 0).all():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     uniform = generator._each_double().__next__
@@ -726,15 +726,15 @@ def _binomial(n, p, one, uniform):
                 return successes
             successes += 1
     # Hörmann's transformed rejection with squeeze (BTRS, 1993).
-    spread = math.sqrt(n * p * (one - p))
+    stddev = math.sqrt(n * p * (one - p))
     m = math.floor((n + one) * p)
     r = float(p / (one - p))
     n, p = float(n), float(p)
-    b = 1.15 + 2.53 * spread
+    b = 1.15 + 2.53 * stddev
     a = -0.0873 + 0.0248 * b + 0.01 * p
     c = mean + 0.5
     squeeze = 0.92 - 4.2 / b
-    alpha = (2.83 + 5.1 / b) * spread
+    alpha = (2.83 + 5.1 / b) * stddev
     while True:
         u = uniform() - 0.5
         v = uniform()
@@ -787,7 +787,7 @@ def multinomial(probs, num_samples, replacement=False, generator=None, dtype=Non
     shape = probs.shape[:-1] + (num_samples,)
     if not probs.size:
         return np.empty(shape, np.int64)
-    p = widened(probs, kind)
+    p = upcast(probs, kind)
     if not (np.isfinite(p) & (p >= 0)).all():
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if (p.max(axis=-1) <= 0).any():

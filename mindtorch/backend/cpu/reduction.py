@@ -10,7 +10,7 @@ from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
 from mindtorch.backend.cpu.sum import (LARGEST, LEAST, NORM, PRODUCT, SIZES, SUM, c_reduce, small_squares, small_sum, sums,
-                                       total, whole)
+                                       total, sum_all)
 from mindtorch.backend.cpu.scan import products_of_others
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -38,7 +38,7 @@ def count(shape, axes):
 
 
 # ------------------------------------------------------------------ sum, mean, prod
-kernel("sum_all", whole)
+kernel("sum_all", sum_all)
 
 
 @kernel("sum_dims")
@@ -124,9 +124,9 @@ def _prod_backward(g, a, out, *, axis, keepdim):
     factors.
     """
     axes = None if axis is None else (axis,)
-    wide = expand_reduced(g, shape=a.shape, axes=axes, keepdim=keepdim)
+    expanded = expand_reduced(g, shape=a.shape, axes=axes, keepdim=keepdim)
     if not a.ndim:
-        return wide
+        return expanded
     x = a.astype(_F32) if a.dtype.kind == "V" else a
     if x.all():
         others = _over(expand_reduced(out, shape=a.shape, axes=axes, keepdim=keepdim), a)
@@ -136,7 +136,7 @@ def _prod_backward(g, a, out, *, axis, keepdim):
         others = products_of_others(a.reshape(-1), 0).reshape(a.shape)
     else:
         others = products_of_others(a, axis)
-    return _times(wide, others.conj() if others.dtype.kind == "c" else others)
+    return _times(expanded, others.conj() if others.dtype.kind == "c" else others)
 
 
 # ------------------------------------------------------------------ extrema
@@ -152,9 +152,9 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
         y = y.reshape([1 if axes is None or d in axes else n for d, n in enumerate(x.shape)])
     hit = x == y
     if nan:
-        odd = y != y
-        if odd.any():
-            hit |= (x != x) & odd
+        is_nan = y != y
+        if is_nan.any():
+            hit |= (x != x) & is_nan
     if x.dtype in (_F32, _F64) and count(x.shape, axes) <= 1 << 24:
         # Up to 2^24 ones are counted exactly: a 256x256 matrix takes 30 us, vs 110 us when counted
         # as integers and divided as doubles.
@@ -177,7 +177,7 @@ def _starts(rows, width):
     return r
 
 
-def _picked(a, place_of, keepdim):
+def _picked(a, arg_extreme, keepdim):
     """Returns (extrema, their indices) along the last dimension of a small C-contiguous array.
 
     The extrema are read at the indices: 16 rows of 16 take 1.4 us, vs 3.6 us with `reduce` and
@@ -186,7 +186,7 @@ def _picked(a, place_of, keepdim):
     """
     shape = a.shape
     n = shape[-1]
-    where = place_of(a.reshape(-1, n), 1)
+    where = arg_extreme(a.reshape(-1, n), 1)
     r = a.reshape(-1)[where + _starts(len(where), n)]
     if len(shape) == 2 and not keepdim:
         return r, where
@@ -197,12 +197,12 @@ def _picked(a, place_of, keepdim):
 def _extreme(name, ufunc, arg, what):
     """Registers the kernels of a maximum or minimum: full, over axes, along one axis as (values,
     indices), and the index alone."""
-    place_of, silently = getattr(np.ndarray, arg.__name__), quiet(functools.partial(ufunc.reduce, axis=None))
+    arg_extreme, silently = getattr(np.ndarray, arg.__name__), quiet(functools.partial(ufunc.reduce, axis=None))
 
     def full(a):
         if a.size < large.FEW and a.dtype.kind in "fiu" and a.flags.c_contiguous and a.size:
             # 0.5 us vs 1.5 us with `reduce`; a NaN counts as the largest and as the smallest
-            return a.reshape(-1)[place_of(a)]
+            return a.reshape(-1)[arg_extreme(a)]
         if (r := c_reduce(a, None, False, what)) is not None:
             return r
         return silently(a)
@@ -216,24 +216,24 @@ def _extreme(name, ufunc, arg, what):
 
     def some(a, *, axes, keepdim):
         if axes is not None and len(axes) == 1 and _few(a, axes[0]):
-            return _picked(a, place_of, keepdim)[0]
+            return _picked(a, arg_extreme, keepdim)[0]
         return over(a, axes=axes, keepdim=keepdim)
 
     def along(a, *, axis, keepdim):
         if a.ndim == 0:
             return a.copy(), np.zeros((), _I64)
         if _few(a, axis):
-            return _picked(a, place_of, keepdim)
-        return over(a, axes=(axis,), keepdim=keepdim), place_of(a, axis, keepdims=keepdim)
+            return _picked(a, arg_extreme, keepdim)
+        return over(a, axes=(axis,), keepdim=keepdim), arg_extreme(a, axis, keepdims=keepdim)
 
-    def place(a, *, axis, keepdim):
+    def index(a, *, axis, keepdim):
         if a.ndim == 0:
             return np.zeros((), _I64)
-        return place_of(a, axis, keepdims=keepdim)
+        return arg_extreme(a, axis, keepdims=keepdim)
     kernel(name + "_all", full)
     kernel("a" + name, some)
     kernel(name + "_dim", along)
-    kernel("arg" + name, place)
+    kernel("arg" + name, index)
 
 
 _extreme("max", np.maximum, np.argmax, LARGEST)
@@ -307,12 +307,12 @@ def _moment(a, axes, keepdim, correction, what):
     over = float(max(count(a.shape, axes) - correction, 0))
     r = large.reduce().moments(a, axes, keepdim, what, over)
     if r is None:
-        mean, squares = _wide_moments(a, axes, keepdim)
+        mean, squares = _upcast_moments(a, axes, keepdim)
         r = (mean if what == MEAN else np.sqrt(squares / np.float64(over)) if what == DEVIATION else squares / np.float64(over)).astype(a.dtype)
     return r
 
 
-def _wide_moments(a, axes, keepdim):
+def _upcast_moments(a, axes, keepdim):
     """Returns (means, sums of squared deviations) in double precision."""
     n = count(a.shape, axes)
     if not n:
@@ -396,6 +396,6 @@ def _diagonal(g, *, shape):
 
 @kernel("hash_tensor")
 def _hash(a, *, axes, keepdim):
-    wide = a.astype(_F32 if a.dtype.kind == "V" else a.dtype)
-    bits = np.ascontiguousarray(wide.astype(_F64 if wide.dtype.kind == "f" else _I64)).view(np.uint64)
+    upcasted = a.astype(_F32 if a.dtype.kind == "V" else a.dtype)
+    bits = np.ascontiguousarray(upcasted.astype(_F64 if upcasted.dtype.kind == "f" else _I64)).view(np.uint64)
     return np.bitwise_xor.reduce(bits.reshape(a.shape), axis=axes, keepdims=keepdim)

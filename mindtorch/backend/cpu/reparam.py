@@ -11,7 +11,7 @@ from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import scipy_special
 
 
-def _slope(quantile, a):
+def _derivative(quantile, a):
     """Returns d quantile(a) / da, from four neighbors."""
     h = a * 1e-3
     return (8.0 * (quantile(a + h) - quantile(a - h)) - (quantile(a + 2 * h) - quantile(a - 2 * h))) / (12.0 * h)
@@ -26,7 +26,7 @@ def _gamma_backward(a, x):
     lower, upper = scipy_special("gammaincinv"), scipy_special("gammainccinv")
     left = below <= 0.5
     p = np.where(left, below, above)
-    r = _slope(lambda b: np.where(left, lower(b, p), upper(b, p)), a)
+    r = _derivative(lambda b: np.where(left, lower(b, p), upper(b, p)), a)
     # For such a small sample the cumulative function is a pure power: log x = (log p + log gamma(a
     # + 1)) / a.
     tiny = (y < 1e-8) & left
@@ -46,5 +46,5 @@ def _beta_backward(x, a, total):
     below, above = inc(a, b, y), inc(b, a, 1.0 - y)
     left = below <= 0.5
     p = np.where(left, below, above)
-    r = _slope(lambda c: np.where(left, inv(c, b, p), 1.0 - inv(b, c, p)), a)
+    r = _derivative(lambda c: np.where(left, inv(c, b, p), 1.0 - inv(b, c, p)), a)
     return (r / (1.0 - y)).astype(x.dtype)

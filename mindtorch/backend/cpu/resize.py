@@ -114,8 +114,8 @@ def _upsample(kind):
     @quiet
     def run(x, *, size, scales, align):
         # Weights for bytes are computed in float64 before they are rounded to 16 bits.
-        wide = x.dtype == np.float64 or x.dtype == np.uint8 and "nearest" not in kind
-        plan = _plan(kind, x.shape[2:], size, scales, align, np.float64 if wide else np.float32)
+        double = x.dtype == np.float64 or x.dtype == np.uint8 and "nearest" not in kind
+        plan = _plan(kind, x.shape[2:], size, scales, align, np.float64 if double else np.float32)
         if x.dtype == np.uint8 and any(w is not None for _, _, w, _ in plan):
             return _resize_bytes(x, plan)
         return _resize(x, plan)
@@ -244,24 +244,24 @@ def _reflect(c, low2, high2):
     sign = np.where(d < 0, t(-1), t(1))
     d = np.abs(d)
     extra = np.fmod(d, span)
-    odd = np.floor(d / span).astype(np.int64) % 2 == 1
-    return np.where(odd, span - extra + low, extra + low), np.where(odd, -sign, sign)
+    is_odd = np.floor(d / span).astype(np.int64) % 2 == 1
+    return np.where(is_odd, span - extra + low, extra + low), np.where(is_odd, -sign, sign)
 
 
 def _position(c, n, padding, align):
     """Converts a grid coordinate to (position in pixels, derivative)."""
-    p, slope = _unnormalize(c, n, align)
-    slope = np.full_like(p, slope)
+    p, derivative = _unnormalize(c, n, align)
+    derivative = np.full_like(p, derivative)
     if padding == "border":
         p, s = _clip(p, n)
-        slope *= s
+        derivative *= s
     elif padding == "reflection":
         p, s = _reflect(p, 0, 2 * (n - 1)) if align else _reflect(p, -1, 2 * n - 1)
-        slope *= s
+        derivative *= s
         p, s = _clip(p, n)
-        slope *= s
+        derivative *= s
     # Positions that do not fit in an int32 count as outside, as in PyTorch.
-    return np.where(np.isfinite(p) & (np.abs(p) < 2 ** 31 - 2), p, p.dtype.type(-100)), slope
+    return np.where(np.isfinite(p) & (np.abs(p) < 2 ** 31 - 2), p, p.dtype.type(-100)), derivative
 
 
 def _cubic(t, order):
@@ -292,7 +292,7 @@ def _taps(c, n, mode, padding, align):
     """
     t = c.dtype.type
     if mode == "bicubic":
-        p, slope = _unnormalize(c, n, align)
+        p, derivative = _unnormalize(c, n, align)
         p = np.where(np.isfinite(p) & (np.abs(p) < 2 ** 31 - 2), p, t(-100))
         base = np.floor(p)
         f = p - base
@@ -303,16 +303,16 @@ def _taps(c, n, mode, padding, align):
                 q = _clip(q, n)[0]
             elif padding == "reflection":
                 q = _clip((_reflect(q, 0, 2 * (n - 1)) if align else _reflect(q, -1, 2 * n - 1))[0], n)[0]
-            items.append((q.astype(np.int64), w, d * slope))
+            items.append((q.astype(np.int64), w, d * derivative))
     else:
-        p, slope = _position(c, n, padding, align)
+        p, derivative = _position(c, n, padding, align)
         if mode == "nearest":
             items = [(np.rint(p).astype(np.int64), np.ones_like(p), np.zeros_like(p))]
         else:
             base = np.floor(p)
             f = p - base
             i = base.astype(np.int64)
-            items = [(i, t(1) - f, -slope), (i + 1, f, slope)]
+            items = [(i, t(1) - f, -derivative), (i + 1, f, derivative)]
     r = []
     for i, w, d in items:
         ok = (i >= 0) & (i < n)
@@ -434,15 +434,15 @@ def _grid_taps(c, *, n, kind, padding, align):
         return items[0][:2]
     index = tuple([i for i, *_ in items])
     if kind == "bilinear":
-        p, slope = _position(c, n, padding, align)
+        p, derivative = _position(c, n, padding, align)
         base = np.floor(p)
         i = base.astype(np.int64)
-        return (*index, _inside(i, n, c.dtype), _inside(i + 1, n, c.dtype), slope, p - base - c * slope)
-    p, slope = _unnormalize(c, n, align)
+        return (*index, _inside(i, n, c.dtype), _inside(i + 1, n, c.dtype), derivative, p - base - c * derivative)
+    p, derivative = _unnormalize(c, n, align)
     base = np.floor(p)
     i = base.astype(np.int64)
     masks = [np.ones_like(p) if padding != "zeros" else _inside(i + (k - 1), n, c.dtype) for k in range(4)]
-    return (*index, *masks, p - base - c * c.dtype.type(slope))
+    return (*index, *masks, p - base - c * c.dtype.type(derivative))
 
 
 # ------------------------------------------------------------------ affine grids

@@ -52,7 +52,7 @@ def _blocks(flat, steps, height):
     return out
 
 
-def _wide(results):
+def _in_float32(results):
     """Decorator that computes half precision in float32.
 
     Only the first `results` outputs are rounded, not the tensors saved for backward.
@@ -105,7 +105,7 @@ def _lstm_work(work, hidden, state, rows):
 
 
 @kernel("lstm lstm_cell")
-@_wide(3)
+@_in_float32(3)
 @_or_c
 @quiet
 def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
@@ -129,9 +129,9 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     for (start, n), z, t, old in zip(steps, _blocks(gates, steps, 4 * hidden), _blocks(cells, steps, hidden),
                                      _blocks(before, steps, hidden)):
         end = start + n
-        whole = n == h.shape[1]
-        hn = h if whole else np.ascontiguousarray(h[:, :n])
-        cn = c if whole else np.ascontiguousarray(c[:, :n])
+        full_batch = n == h.shape[1]
+        hn = h if full_batch else np.ascontiguousarray(h[:, :n])
+        cn = c if full_batch else np.ascontiguousarray(c[:, :n])
         h_before[:, start:end] = hn
         old[...] = cn
         product(w, hn, out=z)
@@ -150,7 +150,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
             raw[:, start:end] = r
             hn = product(w_hr, r)
         ys[:, start:end] = hn
-        if not whole:
+        if not full_batch:
             h[:, :n], c[:, :n] = hn, cn
         elif w_hr is not None:
             h = hn
@@ -213,9 +213,9 @@ def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
     todo = list(zip(steps, _blocks(gates, steps, 4 * hidden), _blocks(k, steps, 4 * hidden), _blocks(kc, steps, hidden)))
     for (start, n), z, kz, kcell in reversed(todo):
         end = start + n
-        whole = n == dh.shape[1]
-        dhn = dh if whole else np.ascontiguousarray(dh[:, :n])
-        dcn = dc if whole else np.ascontiguousarray(dc[:, :n])
+        full_batch = n == dh.shape[1]
+        dhn = dh if full_batch else np.ascontiguousarray(dh[:, :n])
+        dcn = dc if full_batch else np.ascontiguousarray(dc[:, :n])
         dhn += gyt[:, start:end]
         if hr is None:
             dr = dhn
@@ -233,9 +233,9 @@ def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
         dz_all[2 * hidden:3 * hidden, start:end] = d2[3 * hidden:]
         dz_all[3 * hidden:, start:end] = d2[2 * hidden:3 * hidden]
         dcn *= z[hidden:2 * hidden]
-        if whole and hr is None:
+        if full_batch and hr is None:
             product(back, d2, out=dhn)
-        elif whole:
+        elif full_batch:
             dh = product(back, d2)
         else:
             dh[:, :n], dc[:, :n] = product(back, d2), dcn
@@ -250,7 +250,7 @@ def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
 
 # ------------------------------------------------------------------ GRU
 @kernel("gru")
-@_wide(2)
+@_in_float32(2)
 @_or_c
 @quiet
 def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
@@ -332,7 +332,7 @@ def gru_grad(gy, gh, x, w_ih, w_hh, z, before, inner, *, sizes, reverse, needs):
 
 # ------------------------------------------------------------------ plain RNN
 @kernel("rnn rnn_cell")
-@_wide(2)
+@_in_float32(2)
 @_or_c
 @quiet
 def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
@@ -362,7 +362,7 @@ def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
 @quiet
 def rnn_grad(gy, gh, x, w_ih, w_hh, y, h_before, *, relu, sizes, reverse, needs):
     """Returns the gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
-    slope = (y > 0).astype(y.dtype) if relu else y.dtype.type(1) - y * y
+    derivative = (y > 0).astype(y.dtype) if relu else y.dtype.type(1) - y * y
     dz = np.empty_like(y)
     dh = gh.copy()
     w = np.ascontiguousarray(w_hh)
@@ -370,7 +370,7 @@ def rnn_grad(gy, gh, x, w_ih, w_hh, y, h_before, *, relu, sizes, reverse, needs)
         end = start + n
         dhn = dh if n == dh.shape[0] else dh[:n]
         dhn += gy[start:end]
-        np.multiply(dhn, slope[start:end], out=dz[start:end])
+        np.multiply(dhn, derivative[start:end], out=dz[start:end])
         product(dz[start:end], w, out=dhn)
     gb = column_sum(dz) if needs[4] or needs[5] else None
     return (product(dz, w_ih) if needs[0] else None, dh if needs[1] else None,

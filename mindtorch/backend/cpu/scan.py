@@ -65,9 +65,9 @@ def _accumulate(ufunc):
             return running_sums(a, axis)
         if ufunc is np.multiply and a.dtype == _F32 and axis == a.ndim - 1 and a.size >= 4096:
             return running_products(np.ascontiguousarray(a).reshape(-1, a.shape[-1])).reshape(a.shape)
-        wide = _WIDE.get(a.dtype)
-        r = ufunc.accumulate(a, axis=axis, dtype=wide)
-        return r if wide is None else r.astype(a.dtype)
+        upcast_dtype = _WIDE.get(a.dtype)
+        r = ufunc.accumulate(a, axis=axis, dtype=upcast_dtype)
+        return r if upcast_dtype is None else r.astype(a.dtype)
     return accumulate
 
 
@@ -120,9 +120,9 @@ def _running_extreme(name, ufunc, least):
     def by_numpy(a, axis):
         v = ufunc.accumulate(a, axis=axis)
         # The last index so far that equals the extremum (NaN equals NaN).
-        place = np.arange(a.shape[axis], dtype=_I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+        position = np.arange(a.shape[axis], dtype=_I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
         hit = (a == v) | (a != a)
-        return v, np.maximum.accumulate(np.where(hit, place, 0), axis=axis)
+        return v, np.maximum.accumulate(np.where(hit, position, 0), axis=axis)
     kernel(name, extreme)
 
 
@@ -227,7 +227,7 @@ def _apply_stencil(a, *, axis, step, edge_order, np_dtype):
 
 @kernel("gradient_backward")
 @quiet
-def _spread_stencil(g, *, axis, step, edge_order, np_dtype):
+def _gradient_backward(g, *, axis, step, edge_order, np_dtype):
     x = np.moveaxis(g, axis, -1)
     index, weight = _slopes(g.shape[axis], step, edge_order)
     weight = weight.astype(np_dtype)

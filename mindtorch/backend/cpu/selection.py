@@ -222,7 +222,7 @@ def ranks(x):
     return np.unique(x, return_inverse=True)[1].reshape(-1)
 
 
-def settle(a, at, axis, unsure, choose):
+def resolve_ties(a, at, axis, unsure, choose):
     """Replaces the indices `at` (along an axis of a) of the `unsure` slices by choose(slice).
 
     Returns `at` unchanged if these slices have more than `MOST` elements in total.

@@ -107,14 +107,14 @@ def few(a, k, largest):
     """
     n, width = a.shape
     lowest = (-np.inf if largest else np.inf) if a.dtype.kind == "f" else (np.iinfo(a.dtype).min if largest else np.iinfo(a.dtype).max)
-    values, places = np.empty((n, k), a.dtype), np.empty((n, k), _I64)
+    values, indices = np.empty((n, k), a.dtype), np.empty((n, k), _I64)
     good = []
 
     def part(i, j):
         x, rows = a[i:j].copy(), np.arange(j - i)
         for m in range(k):
             at = x.argmax(axis=1) if largest else x.argmin(axis=1)
-            places[i:j, m] = at
+            indices[i:j, m] = at
             values[i:j, m] = x[rows, at]
             x[rows, at] = lowest
         # Found elements are overwritten by `lowest`, so an element with that value is ambiguous.
@@ -122,4 +122,4 @@ def few(a, k, largest):
         v = values[i:j]
         good.append(bool((v != lowest).all() and (largest or not (v != v).any())))
     large.each_rows(n, width, part)
-    return (values, places) if all(good) else None
+    return (values, indices) if all(good) else None

@@ -189,7 +189,7 @@ def _tolerances(a, atol, rtol):
     return (np.zeros(()) if atol is None else atol).astype(real), rtol.astype(real)
 
 
-def _kept(s, top, atol, rtol):
+def _nonzero_mask(s, top, atol, rtol):
     """Returns a mask of the singular values (or absolute eigenvalues) that count as nonzero."""
     for t in (atol, rtol):
         error = mismatch(t.shape, top.shape)
@@ -207,10 +207,10 @@ def _pinv(a, atol, rtol, *, hermitian):
     if hermitian:
         s, u = _eigh(a, lower=True)
         size = np.abs(s)
-        inverse = np.where(_kept(size, size.max(-1), atol, rtol), 1 / s, 0).astype(s.dtype)
+        inverse = np.where(_nonzero_mask(size, size.max(-1), atol, rtol), 1 / s, 0).astype(s.dtype)
         return np.matmul(u * inverse[..., None, :], h(u))
     u, s, vh = _svd(a, full=False)
-    inverse = np.where(_kept(s, s[..., 0], atol, rtol), 1 / s, 0).astype(s.dtype)
+    inverse = np.where(_nonzero_mask(s, s[..., 0], atol, rtol), 1 / s, 0).astype(s.dtype)
     return np.matmul(h(vh) * inverse[..., None, :], h(u))
 
 
@@ -227,7 +227,7 @@ def _rank(a, atol, rtol, *, hermitian):
     else:
         s = _svdvals(a)
         top = s[..., 0]
-    return np.asarray(_kept(s, top, atol, rtol).sum(-1, dtype=np.int64))
+    return np.asarray(_nonzero_mask(s, top, atol, rtol).sum(-1, dtype=np.int64))
 
 
 # ------------------------------------------------------------------ least squares

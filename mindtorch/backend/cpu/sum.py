@@ -106,7 +106,7 @@ def small_squares(a):
     return x.dot(x)
 
 
-def whole(a):
+def sum_all(a):
     """Returns the sum of all elements, without NumPy's warnings."""
     n = a.size
     if 1 < n <= _LITTLE and a.dtype in _BLAS and a.flags.c_contiguous:
@@ -134,13 +134,13 @@ def _last(a):
     if n <= 2 * _CHUNK:
         return a @ ones(n, a.dtype)
     k = n // _CHUNK
-    whole = k * _CHUNK
-    if whole == n:
+    full = k * _CHUNK
+    if full == n:
         return _add((a.reshape(m * k, _CHUNK) @ ones(_CHUNK, a.dtype)).reshape(m, k), axis=1)
-    r = _add(a[:, whole:], axis=1)
+    r = _add(a[:, full:], axis=1)
     for i in range(m):
         # The chunks of one row are contiguous; those of all rows are not, and would be copied.
-        r[i] += _add(a[i, :whole].reshape(k, _CHUNK) @ ones(_CHUNK, a.dtype))
+        r[i] += _add(a[i, :full].reshape(k, _CHUNK) @ ones(_CHUNK, a.dtype))
     return r
 
 
@@ -152,8 +152,8 @@ def _blocked(a, axes):
         if order != list(range(a.ndim)):
             b = a.transpose(order)
             r = _blocked(b, tuple(sorted(order.index(d) for d in axes)))
-            kept = [d for d in order if d not in axes]
-            return r.reshape([a.shape[d] for d in kept]).transpose([kept.index(d) for d in sorted(kept)])
+            other_dims = [d for d in order if d not in axes]
+            return r.reshape([a.shape[d] for d in other_dims]).transpose([other_dims.index(d) for d in sorted(other_dims)])
         a = np.ascontiguousarray(a)
     last = a.ndim
     while last - 1 in axes:
@@ -190,10 +190,10 @@ def _columns(a):
         return _last(np.ascontiguousarray(a.transpose(0, 2, 1)).reshape(b * m, n)).reshape(b, m)
     while n > _BLOCK:
         k = n // _BLOCK
-        whole = k * _BLOCK
-        s = _add(a[:, :whole].reshape(b, k, _BLOCK, m), axis=2)
-        if whole < n:
-            s = np.concatenate([s, _add(a[:, whole:], axis=1)[:, None]], axis=1)
+        full = k * _BLOCK
+        s = _add(a[:, :full].reshape(b, k, _BLOCK, m), axis=2)
+        if full < n:
+            s = np.concatenate([s, _add(a[:, full:], axis=1)[:, None]], axis=1)
         a, n = s, s.shape[1]
     return _add(a, axis=1)
 
@@ -214,22 +214,22 @@ def _running_rows(a):
     """
     n, width = a.shape
     r = np.empty(a.shape, a.dtype)
-    whole = width // _STEP * _STEP
-    count = whole // _STEP
+    full = width // _STEP * _STEP
+    count = full // _STEP
     good = []
 
     def part(i, j):
         k = j - i
-        x = a[i:j, :whole].astype(np.float64).reshape(k * count, _STEP)
+        x = a[i:j, :full].astype(np.float64).reshape(k * count, _STEP)
         # Add the total of the preceding groups to the first element of each group.
         before = np.add.accumulate(threads.matmul(x, ones(_STEP, x.dtype)).reshape(k, count), axis=1)
         x.reshape(k, count, _STEP)[:, 1:, 0] += before[:, :-1]
-        r[i:j, :whole] = threads.matmul(x, _triangle).reshape(k, whole)
-        if whole < width:
-            tail = a[i:j, whole:].astype(np.float64)
+        r[i:j, :full] = threads.matmul(x, _triangle).reshape(k, full)
+        if full < width:
+            tail = a[i:j, full:].astype(np.float64)
             tail[:, 0] += before[:, -1]  # the sum up to here
             np.add.accumulate(tail, axis=1, out=tail)
-            r[i:j, whole:] = tail
+            r[i:j, full:] = tail
         else:
             tail = before
         # inf * 0 or NaN * 0 has spoiled its group.

@@ -95,7 +95,7 @@ def _by_value(name):
 
     def in_c(a, b, d, v):
         k = v.dtype.kind
-        return None if v.ndim or k not in "fV" else loop(a, b, d, numbers=((upcast(v) if k == "V" else v).item(), 0.0, 0.0))
+        return None if v.ndim or k not in "fV" else loop(a, b, d, scalars=((upcast(v) if k == "V" else v).item(), 0.0, 0.0))
     return before(in_c)
 
 

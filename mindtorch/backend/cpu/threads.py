@@ -89,7 +89,7 @@ class _Worker(threading.Thread):
         return self.error
 
 
-class _Team:
+class _ThreadPool:
     def __init__(self):
         self.count = _available()
         self.reset()
@@ -104,13 +104,13 @@ class _Team:
         return self.workers[:n]
 
 
-_team = _Team()
-at_fork("threads of NumPy passes", after_in_child=_team.reset)      # threads do not survive a fork
+_pool = _ThreadPool()
+at_fork("threads of NumPy passes", after_in_child=_pool.reset)      # threads do not survive a fork
 
 
 def count() -> int:
     """Returns the maximum number of pieces of `share`."""
-    return _team.count
+    return _pool.count
 
 
 def set_count(n: int) -> None:
@@ -121,7 +121,7 @@ def set_count(n: int) -> None:
     import mindspore
 
     global _blas
-    _team.count = max(1, n)
+    _pool.count = max(1, n)
     _blas = _Blas()
     if _blas.set is not None:
         _blas.set(n)
@@ -147,8 +147,8 @@ def follow_scipy() -> None:
     global _scipys
     if _scipys is None:
         _scipys = _Blas("scipy")
-        if _scipys.set is not None and _scipys.get() > _team.count:
-            _scipys.set(_team.count)
+        if _scipys.set is not None and _scipys.get() > _pool.count:
+            _scipys.set(_pool.count)
 
 
 def _hold_blas():
@@ -162,7 +162,7 @@ def _hold_blas():
     return before
 
 
-def alone(f, *args, **kwargs):
+def single_threaded(f, *args, **kwargs):
     """Calls f(*args, **kwargs), a NumPy function that may use BLAS, on the calling thread.
 
     OpenBLAS's threads spin for 25 ms after each product or sum that they took part in, on the
@@ -193,13 +193,13 @@ def matmul(a, b, out=None, extobj=SILENT):
         return a.dot(b)
     if a.size * n <= _FEW or n > 1 and b.ndim > 1 and a.size * n // a.shape[-1] > n and a.shape[-2] * a.shape[-1] * n <= _FEW_MATRICES:
         return _matmul(a, b, out=out, extobj=extobj)
-    return alone(_matmul, a, b, out=out, extobj=extobj)
+    return single_threaded(_matmul, a, b, out=out, extobj=extobj)
 
 
 def share(n, part):
     """Runs part(start, stop) over range(n), in pieces on several threads if they are available."""
-    k = min(_team.count, n)
-    if k < 2 or not _team.free.acquire(False):
+    k = min(_pool.count, n)
+    if k < 2 or not _pool.free.acquire(False):
         part(0, n)
         return
     try:
@@ -208,7 +208,7 @@ def share(n, part):
         before = _hold_blas()
         try:
             cuts = [n * i // k for i in range(k + 1)]
-            workers = _team.members(k - 1)
+            workers = _pool.members(k - 1)
             for w, start, stop in zip(workers, cuts[1:-1], cuts[2:]):
                 w.give(part, start, stop)
             error = None
@@ -224,7 +224,7 @@ def share(n, part):
         if error is not None:
             raise error
     finally:
-        _team.free.release()
+        _pool.free.release()
 
 
 #: Minimum elements for sharing an expensive elementwise pass (1 million: exp 360 us on one thread,

@@ -8,7 +8,7 @@ from mindtorch.backend.cpu import kernel, large, onednn_eltwise
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.cpu._numpy_private import SILENT, silent
-from mindtorch.backend.cpu.half import alone, downcast, upcast
+from mindtorch.backend.cpu.half import scalar_tails, downcast, upcast
 from mindtorch.backend.cpu.host import one, quiet
 from mindtorch.backend.c_kernels import thread_pool
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, FUNCTIONS, HALF, by_bits, elementwise, function, halved, looped, plain, unary
@@ -79,7 +79,7 @@ def _rsqrt_in_half(in_c):
         if r is None:
             r = downcast(1 / np.sqrt(upcast(a)), a.dtype)
         x, flat = (a.reshape(-1), r.reshape(-1)) if a.flags.c_contiguous else (a, r)
-        for cut in alone(x.shape[-1], x):
+        for cut in scalar_tails(x.shape[-1], x):
             flat[..., cut] = downcast(1 / upcast(downcast(np.sqrt(upcast(x[..., cut])), a.dtype)), a.dtype)
         return r
     return in_half
@@ -168,11 +168,11 @@ _rint = unary(np.rint)
 @kernel("round")
 @_pointwise
 def _round(a, *, decimals):
-    return _rint(a) if decimals == 0 else _round_places(a, decimals=decimals)
+    return _rint(a) if decimals == 0 else _round_decimals(a, decimals=decimals)
 
 
 @elementwise
-def _round_places(a, *, decimals):
+def _round_decimals(a, *, decimals):
     scale = a.dtype.type(10.0 ** abs(decimals))
     return np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
 
@@ -214,14 +214,14 @@ def _nan_to_num(a, *, nan, posinf, neginf):
         r = a.copy()
         r.real, r.imag = (_nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf) for x in (a.real, a.imag))
         return r
-    odd = ~np.isfinite(a)
+    nonfinite = ~np.isfinite(a)
     r = a.copy()
-    if odd.any():
+    if nonfinite.any():
         # Only the non-finite elements are processed: np.nan_to_num always takes 0.9 ms for 1e6
         # elements, this 0.15 ms if all are finite.
-        v = r[odd]
+        v = r[nonfinite]
         d = a.dtype.type
-        r[odd] = np.where(v != v, d(nan), np.where(v > 0, d(posinf), d(neginf)))
+        r[nonfinite] = np.where(v != v, d(nan), np.where(v > 0, d(posinf), d(neginf)))
     return r
 
 

@@ -81,10 +81,10 @@ def _axes(rois, kind, scale, size, samples):
     if kind in ("ps_pool", "legacy_align"):
         extent = np.maximum(extent, t.type(1))
     both = []
-    for place, bins in ((1, size[0]), (0, size[1])):
+    for column, bins in ((1, size[0]), (0, size[1])):
         # same layout as in roi_typed.h
         axis = np.zeros(len(rois), [("start", t), ("bin", t), ("samples", np.int32), ("unused", np.int32)])
-        axis["start"], axis["bin"] = box[:, place], extent[:, place] / t.type(bins)
+        axis["start"], axis["bin"] = box[:, column], extent[:, column] / t.type(bins)
         if kind == "ps_pool":
             axis["samples"] = -1
         else:
@@ -108,13 +108,13 @@ def _weights(axis, bins, size):
     region, bin = np.ogrid[:len(axis), :bins]
     for s in range(int(axis["samples"].max(initial=0))):
         n = np.maximum(samples, 1).astype(t)
-        place = start + i * each + t.type(s + 0.5) * each / n
-        here = (place >= -1) & (place <= size) & (s < samples)
-        place = np.where(here, np.maximum(place, 0), 0)
-        p = place.astype(np.int64)
+        position = start + i * each + t.type(s + 0.5) * each / n
+        here = (position >= -1) & (position <= size) & (s < samples)
+        position = np.where(here, np.maximum(position, 0), 0)
+        p = position.astype(np.int64)
         last = p >= size - 1
         p = np.where(last, size - 1, p)
-        second = np.where(last, 0, place - p)
+        second = np.where(last, 0, position - p)
         r[region, bin, p] += np.where(here, (1 - second) / n, 0).astype(t)
         r[region, bin, np.minimum(p + 1, size - 1)] += np.where(here, second / n, 0).astype(t)
     return r
@@ -152,22 +152,22 @@ def _bins(a, rois, *, kind, scale, size, samples):
              of the pixels
     """
     index = _images(rois, a.shape[0])
-    alone = kind.startswith("ps")
-    channels = a.shape[1] // (size[0] * size[1]) if alone else a.shape[1]
+    position_sensitive = kind.startswith("ps")
+    channels = a.shape[1] // (size[0] * size[1]) if position_sensitive else a.shape[1]
     if not (len(index) and a.size):
         return np.zeros((len(index), channels, *size), a.dtype)
     c_kernels = _in_c(a.dtype)
     if c_kernels is not None:
-        if alone:
+        if position_sensitive:
             a = np.ascontiguousarray(_per_bin(a.transpose(1, 0, 2, 3), size).transpose(3, 4, 5, 1, 2, 0)).reshape(
                 a.shape[0], *a.shape[2:], a.shape[1]).transpose(0, 3, 1, 2)
-        return c_kernels.bins(a, index, *_axes(rois, kind, scale, size, samples), size, channels if alone else 0)
+        return c_kernels.bins(a, index, *_axes(rois, kind, scale, size, samples), size, channels if position_sensitive else 0)
     r = np.empty((len(index), channels, *size), a.dtype)
-    for k, place, wy, wx in _crops(rois, index, a.shape, kind, scale, size, samples):
-        if alone:
-            r[k] = np.einsum("iy,jx,cijyx->cij", wy, wx, _per_bin(a[place], size), optimize=True)
+    for k, image, wy, wx in _crops(rois, index, a.shape, kind, scale, size, samples):
+        if position_sensitive:
+            r[k] = np.einsum("iy,jx,cijyx->cij", wy, wx, _per_bin(a[image], size), optimize=True)
         else:
-            r[k] = np.matmul(wy, a[place] @ wx.T)
+            r[k] = np.matmul(wy, a[image] @ wx.T)
     return r
 
 
@@ -175,22 +175,22 @@ def _bins(a, rois, *, kind, scale, size, samples):
 def _bins_backward(g, rois, *, kind, scale, size, samples, shape):
     """Returns the gradient of region_bins' input, which has the shape `shape`."""
     index = _images(rois, shape[0])
-    alone = kind.startswith("ps")
+    position_sensitive = kind.startswith("ps")
     if not (g.size and math.prod(shape)):
         return np.zeros(shape, g.dtype)
     c_kernels = _in_c(g.dtype)
     if c_kernels is not None:
-        r = c_kernels.bins_backward(g, index, *_axes(rois, kind, scale, size, samples), shape, g.shape[1] if alone else 0)
-        if alone:
+        r = c_kernels.bins_backward(g, index, *_axes(rois, kind, scale, size, samples), shape, g.shape[1] if position_sensitive else 0)
+        if position_sensitive:
             n, c, h, w = shape
             r = np.ascontiguousarray(r.reshape(n, *size, g.shape[1], h, w).transpose(0, 3, 1, 2, 4, 5)).reshape(shape)
         return r
     r = np.zeros(shape, g.dtype)
-    for k, place, wy, wx in _crops(rois, index, shape, kind, scale, size, samples):
-        if alone:
-            r[place] += np.einsum("iy,jx,cij->cijyx", wy, wx, g[k]).reshape(r[place].shape)
+    for k, image, wy, wx in _crops(rois, index, shape, kind, scale, size, samples):
+        if position_sensitive:
+            r[image] += np.einsum("iy,jx,cij->cijyx", wy, wx, g[k]).reshape(r[image].shape)
         else:
-            r[place] += np.matmul(wy.T, g[k] @ wx)
+            r[image] += np.matmul(wy.T, g[k] @ wx)
     return r
 
 
@@ -209,8 +209,8 @@ def _roi_maxima(a, rois, *, scale, height, width):
     box = _rounded(rois[:, 1:] * rois.dtype.type(scale))
     extent = np.maximum(box[:, 2:] - box[:, :2] + 1, 1)
     ends = []
-    for place, bins, size in ((1, height, h), (0, width, w)):
-        i, each, start = np.arange(bins, dtype=rois.dtype), (extent[:, place] / rois.dtype.type(bins))[:, None], box[:, place, None]
+    for column, bins, size in ((1, height, h), (0, width, w)):
+        i, each, start = np.arange(bins, dtype=rois.dtype), (extent[:, column] / rois.dtype.type(bins))[:, None], box[:, column, None]
         ends.append(np.stack([np.clip(np.nan_to_num(f(v * each) + start), 0, size) for f, v in ((np.floor, i), (np.ceil, i + 1))], -1).astype(np.int32))
     c_kernels = _in_c(a.dtype)
     if c_kernels is not None:
@@ -270,10 +270,10 @@ def _columns(x, offset, mask, *, groups, geometry):
     if c_kernels is not None:
         return c_kernels.moved(x, offset, mask, groups, geometry)
     total = np.zeros((*planes.shape[:3], np.prod(shape[2:], dtype=int)), x.dtype)
-    for place, inside, (v, u), _ in _corners(x, offset, groups, geometry):
+    for pixel, inside, (v, u), _ in _corners(x, offset, groups, geometry):
         weight = np.where(inside, v * u, 0) * (1 if mask is None else mask.reshape(shape))
-        place = place.reshape(*shape[:2], 1, total.shape[3])
-        total += np.take_along_axis(planes, place, 3) * weight.reshape(place.shape)
+        pixel = pixel.reshape(*shape[:2], 1, total.shape[3])
+        total += np.take_along_axis(planes, pixel, 3) * weight.reshape(pixel.shape)
     total = total.reshape(x.shape[0], x.shape[1], *shape[2:])
     return np.ascontiguousarray(total.transpose(0, 3, 4, 2, 1).astype(x.dtype, copy=False))
 
@@ -290,11 +290,11 @@ def _columns_backward(g, x, offset, mask, *, groups, geometry):
     gx, gy_, gx_, gm = np.zeros(x.size), 0, 0, 0
     base = np.arange(n * groups * each).reshape(n, groups, each, 1) * area
     m = 1 if mask is None else mask.reshape(shape)
-    for place, inside, (v, u), (down, right) in _corners(x, offset, groups, geometry):
-        place = place.reshape(n, groups, 1, g.shape[3])
-        weight = (np.where(inside, v * u, 0) * m).reshape(place.shape)
-        gx += np.bincount((base + place).reshape(-1), (g * weight).reshape(-1), x.size)
-        dot = np.where(inside, (g * np.take_along_axis(planes, place, 3)).sum(2).reshape(shape), 0)
+    for pixel, inside, (v, u), (down, right) in _corners(x, offset, groups, geometry):
+        pixel = pixel.reshape(n, groups, 1, g.shape[3])
+        weight = (np.where(inside, v * u, 0) * m).reshape(pixel.shape)
+        gx += np.bincount((base + pixel).reshape(-1), (g * weight).reshape(-1), x.size)
+        dot = np.where(inside, (g * np.take_along_axis(planes, pixel, 3)).sum(2).reshape(shape), 0)
         gy_, gx_, gm = gy_ + down * u * m * dot, gx_ + right * v * m * dot, gm + v * u * dot
     go = np.stack([gy_, gx_], 3).astype(x.dtype, copy=False).reshape(offset.shape)
     return gx.astype(x.dtype).reshape(x.shape), go, None if mask is None else gm.astype(x.dtype, copy=False).reshape(mask.shape)
@@ -307,7 +307,7 @@ def pixels(picture):
     return np.ascontiguousarray(a[None] if a.ndim == 2 else a.transpose(2, 0, 1))
 
 
-def wide_gray(picture):
+def gray16(picture):
     """Returns a 16-bit grayscale image as an array [1, H, W]."""
     return np.array(picture).astype(np.uint16)[None]
 
@@ -317,7 +317,7 @@ def frames(pictures):
     return np.stack([pixels(p) for p in pictures])
 
 
-def shown(a):
+def pillow_layout(a):
     """Returns an array [C, H, W] in the layout that Pillow accepts."""
     return a[0] if a.shape[0] == 1 else np.ascontiguousarray(a.transpose(1, 2, 0))
 

@@ -387,7 +387,7 @@ def lower_graph(graph, emitter):
         return x
     for n in graph.nodes:
         if n.opaque or n.op not in LOWERINGS:
-            raise NotImplementedError(f"export to {emitter.target}: the op {n.title} has no lowering (dtype "
+            raise NotImplementedError(f"export to {emitter.target}: the op {n.label} has no lowering (dtype "
                                       f"{n.outputs[0].dtype}, device cpu)")
         emitter.out = n.outputs
         given = n.arguments()
@@ -395,12 +395,12 @@ def lower_graph(graph, emitter):
         try:
             signature(LOWERINGS[n.op]).bind(emitter, *args)
         except TypeError:
-            raise NotImplementedError(f"export to {emitter.target}: the op {n.title} with the arguments {', '.join(given)} is not "
+            raise NotImplementedError(f"export to {emitter.target}: the op {n.label} with the arguments {', '.join(given)} is not "
                                       "supported") from None
         try:
             r = LOWERINGS[n.op](emitter, *args)
         except LoweringError as e:
-            raise NotImplementedError(f"export to {emitter.target}: the op {n.title} (dtype {n.outputs[0].dtype}, device cpu) is not "
+            raise NotImplementedError(f"export to {emitter.target}: the op {n.label} (dtype {n.outputs[0].dtype}, device cpu) is not "
                                       f"supported with these arguments: {e}") from e
         r = r if isinstance(r, (list, tuple)) else [r]
         for v, x in zip(n.outputs, r, strict=True):

@@ -6,7 +6,7 @@ from mindtorch.core import forward_ad
 from mindtorch.core.deterministic import alert
 from mindtorch.core.dispatch import NUMBERS
 from mindtorch.core.dtypes import I64
-from mindtorch.core.stride_rules import by_operand, format_strides, format_told, as_strided_copy, strides_of
+from mindtorch.core.stride_rules import by_operand, format_strides, suggested_format, as_strided_copy, strides_of
 from mindtorch.core.scalars import read
 from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
@@ -25,7 +25,7 @@ def _suggested(r, operands, kw):
     """
     a = operands[0]
     if a.ndim == 4 and len(kw.get("kernel", ())) == 3:
-        memory_format = format_told((1, *a.shape), (a.size, *strides_of(a)))
+        memory_format = suggested_format((1, *a.shape), (a.size, *strides_of(a)))
         return as_strided_copy(r, format_strides((1, *r.shape), memory_format)[1:])
     return _by_input(r, operands, kw)
 

@@ -129,7 +129,7 @@ _properties = {}
 def _stand():
     """Returns a fingerprint of the random generators: every draw changes part of it. Assembling the
     full state is slow."""
-    return default_generator._buf, default_generator._pos, default_generator._kept_normal, device_states()
+    return default_generator._buf, default_generator._pos, default_generator._cached_normal, device_states()
 
 
 class Recorder:

@@ -151,7 +151,7 @@ class Program:
             f = self._const(n.func)
             call = f"{f}({', '.join([self._code(a) for a in n.args] + [f'{k}={self._code(v)}' for k, v in n.kwargs.items()])})"
             known = n.written
-            outs = [(p, v.name) for p, v in zip(n.places, n.outputs) if v.kind == "node" and v not in known]
+            outs = [(p, v.name) for p, v in zip(n.paths, n.outputs) if v.kind == "node" and v not in known]
             if len(outs) == 1 and outs[0][0] == ():
                 lines.append(f"{outs[0][1]} = {call}")
             elif not outs:

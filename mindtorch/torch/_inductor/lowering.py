@@ -51,7 +51,7 @@ class Lowering:
         """Replaces node `at` by a kernel with these arguments and the node's results."""
         n = self.nodes[at]
         self.fused += 1
-        self.nodes[at] = Node(f"compiled.{kernel.__name__}", kernel, tuple(args), {}, n.outputs, n.places, n.modes, facts)
+        self.nodes[at] = Node(f"compiled.{kernel.__name__}", kernel, tuple(args), {}, n.outputs, n.paths, n.modes, facts)
 
     # -- one op
     def _conv(self, j, node, kind):

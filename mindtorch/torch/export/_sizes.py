@@ -128,7 +128,7 @@ def mark(graphs, free, sizes):
         shapes(vs, "the inputs")
     for ns in zip(*(g.nodes for g in graphs)):
         n = ns[0]
-        if any(len(m.outputs) != len(n.outputs) or m.places != n.places or m.modes != n.modes for m in ns):
+        if any(len(m.outputs) != len(n.outputs) or m.paths != n.paths or m.modes != n.modes for m in ns):
             raise SpecializationError(f"{n.op} has different outputs or modes for other sizes")
         n.args, n.kwargs = same([m.args for m in ns], n.op), same([m.kwargs for m in ns], n.op)
         for vs in zip(*(m.outputs for m in ns)):

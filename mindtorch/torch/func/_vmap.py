@@ -175,7 +175,7 @@ def _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_
 # ------------------------------------------------------------------ random numbers
 def _mark():
     g = rng.default_generator
-    return g._buf, g._pos, g._kept_normal, rng.device_states()
+    return g._buf, g._pos, g._cached_normal, rng.device_states()
 
 
 def drawing(fn, args, kwargs):

@@ -117,20 +117,20 @@ class Writer:
         op, target, args, kwargs = self.spell(call)
         name = target._opname.lower() if isinstance(target, OpOverload) else None
         node = self.graph.create_node(op, target, self.argument(tuple(args)), self.argument(dict(kwargs)), name)
-        places = call.places if call.places is not None else [()] if len(call.outputs) == 1 else [(i,) for i in range(len(call.outputs))]
-        if places and all(p == () for p in places):
+        paths = call.paths if call.paths is not None else [()] if len(call.outputs) == 1 else [(i,) for i in range(len(call.outputs))]
+        if paths and all(p == () for p in paths):
             self.put(call.outputs[0], node)
             return node
         if self.seen is not None:
             self.seen(node, None)
         parts = {(): node}
-        for place, value in zip(places, call.outputs):
+        for path, value in zip(paths, call.outputs):
             if self.used is not None and value not in self.used:
                 continue
-            for i in range(1, len(place) + 1):
-                if place[:i] not in parts:
-                    parts[place[:i]] = self.graph.call_function(operator.getitem, (parts[place[:i - 1]], place[i - 1]))
-            self.put(value, parts[place])
+            for i in range(1, len(path) + 1):
+                if path[:i] not in parts:
+                    parts[path[:i]] = self.graph.call_function(operator.getitem, (parts[path[:i - 1]], path[i - 1]))
+            self.put(value, parts[path])
         return node
 
     # ---- modes

@@ -24,7 +24,7 @@ class InPlace:
         return g + p * wd if is_tensor(wd) and wd.requires_grad else g.add(p, alpha=_number(wd))
 
     @staticmethod
-    def held(x):
+    def retained(x):
         """Returns the value of a state that the update later modifies in place."""
         return x
 
@@ -215,7 +215,7 @@ class Recorded(InPlace):
     modify them in place."""
 
     @staticmethod
-    def held(x):
+    def retained(x):
         return x.clone()
 
     @staticmethod

@@ -37,7 +37,7 @@ class _Space:
             return self.add_scaled(op(G.Neg)(g) if maximize else g, p, wd)
         return op(G.Neg)(g) if maximize else g
 
-    def held(self, x):
+    def retained(self, x):
         return op(G.Copy)(x)  # a copy, because states are modified in place
 
     def mul(self, x, y):

@@ -53,7 +53,7 @@ class _Space:
             return (_sub if maximize else _add)(_mul(p, _number(wd)), g)
         return _neg(g) if maximize else g
 
-    def held(self, x):
+    def retained(self, x):
         return x
 
     def mul(self, x, y):
