@@ -44,7 +44,7 @@ def step(key: Any) -> Iterator[_Step]:
     """Context of one run of the callable identified by `key`."""
     trace = key.trace
     if trace is None:
-        trace = key.trace = replay.Trace(key.title, key.level)
+        trace = key.trace = replay.Trace(key.label, key.level)
     if len(trace.branches) > LIMIT:
         yield _Step(None, trace)
         return

@@ -48,10 +48,10 @@ plainly = _Plainly()
 class Key:
     """A compiled callable: its name, and MindSpore's compilation level (jit_level)."""
 
-    __slots__ = ("title", "level", "trace")
+    __slots__ = ("label", "level", "trace")
 
-    def __init__(self, title, level="O0"):
-        self.title, self.level, self.trace = title, level, None
+    def __init__(self, label, level="O0"):
+        self.label, self.level, self.trace = label, level, None
 
 
 _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -128,7 +128,7 @@ def _put_indices(i, *, n):
 
 
 @ascend("take_along_indices")
-def _take_along_places(i, *, n, size):
+def _take_along_indices(i, *, n, size):
     return copy(_broadcast_to(_from_end(i, n), size))
 
 

@@ -62,7 +62,7 @@ def _median_dim(a, *, axis, keepdim):
 
 
 @ascend("repeat_indices")
-def _repeat_places(counts, *, np_dtype):
+def _repeat_indices(counts, *, np_dtype):
     """Returns 0, 1, ..., each repeated `counts` times. Two launches; the length of the result
     depends on the values of `counts`."""
     n = math.prod(shape_of(counts))
@@ -165,8 +165,8 @@ def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
     shape = shape_of(v)
     n, rank_of = shape[axis] if shape else 1, [-1 if k == axis else 1 for k in range(len(shape))]
     missing = sums(_missing(v), (axis,), True) if shape else sums(_missing(v))
-    whole = call(G.FillScalar)(shape_of(missing), float(n - 1), ms.float32)
-    last = o.at_least(o.sub(whole, cast(missing, ms.float32)), 0) if skip else whole
+    last_index = call(G.FillScalar)(shape_of(missing), float(n - 1), ms.float32)
+    last = o.at_least(o.sub(last_index, cast(missing, ms.float32)), 0) if skip else last_index
     rank = o.mul(reshape(q, rank_of), last)
     if not skip:
         rank = o.where(o.gt(missing, 0), last, rank)

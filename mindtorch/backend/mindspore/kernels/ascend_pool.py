@@ -162,7 +162,7 @@ def _adaptive_max(x, *, target, return_indices):
 
 
 @ascend("scatter_flat", only=CUBE + " int64")
-def _scatter_places(g, index, *, size):
+def _scatter_flat(g, index, *, size):
     return scatter_windows(g, index, size)
 
 

@@ -144,7 +144,7 @@ def _total(a, *, mean):
 
 
 @kernel("expand_elements")
-def _spread(g, *, shape, mean):
+def _expand_elements(g, *, shape, mean):
     if 0 in shape:
         raise UnsupportedByKernel
     n = math.prod(shape)
