@@ -220,7 +220,7 @@ def test_coverage_shows_one_op(capsys):
     out = capsys.readouterr().out
     assert "op neg(input)" in out and "torch.neg torch.negative Tensor.neg Tensor.negative Tensor.neg_ Tensor.negative_ (out=)" in out
     assert "sharding   linear" in out
-    for name in OPS:
+    for name in SCHEMAS:
         assert _kernels.describe(name), name
     assert main(["coverage", "--op", "no_such_op"]) == 1
     assert "no_such_op" in capsys.readouterr().err
