@@ -27,7 +27,7 @@ def toy():
 def test_host_cannot_read_device_memory():
     x = mt.ones(2, 3).to("toy")
     assert x.device.type == "toy" and x.shape == (2, 3) and x.t().stride() == (1, 3)
-    with pytest.raises(RuntimeError, match="not in host memory"):
+    with pytest.raises(RuntimeError, match="through its meta array"):
         x._array + 1
     with pytest.raises(TypeError, match="can't convert toy device type tensor to numpy"):
         x.numpy()
