@@ -64,13 +64,13 @@ class Primitive(_ops.OpOverload):
         return r
 
 
-_own = {}
+_overloads = {}
 
 
 def _own_overload(prim):
-    found = _own.get(prim.name)
+    found = _overloads.get(prim.name)
     if found is None:
-        found = _own[prim.name] = Primitive(prim)
+        found = _overloads[prim.name] = Primitive(prim)
     return found
 
 
@@ -124,7 +124,7 @@ VIEWS = frozenset("""alias as_strided detach diagonal expand expand_as flatten m
 
 
 # ------------------------------------------------------------------ the table
-def _say(names, fn):
+def _register(names, fn):
     for n in names.split():
         NAMES[n] = fn
 
@@ -473,7 +473,7 @@ def _pick(a, *, key):
     return a
 
 
-def _place(g, *, shape, key):
+def _slice_backward(g, *, shape, key):
     steps, shapes = _steps(len(shape), key), [tuple(shape)]
     if len(steps) == 1 and steps[0][0] != "unsqueeze":
         return NotImplemented
@@ -486,7 +486,7 @@ def _place(g, *, shape, key):
     return g.clone() if not steps else g
 
 
-def _place_name(g, *, shape, key):
+def _slice_backward_call(g, *, shape, key):
     how, d, k = _steps(len(shape), key)[0]
     if how == "select":
         return "select_backward.default", (g, list(shape), d, int(k))
@@ -495,7 +495,7 @@ def _place_name(g, *, shape, key):
 
 for _n in ("slice", "select", "subscript_unsqueeze", "subscript_alias"):
     NAMES[_n], DECOMPOSED[_n] = _pick_name, _pick
-NAMES["slice_backward"], DECOMPOSED["slice_backward"] = _place_name, _place
+NAMES["slice_backward"], DECOMPOSED["slice_backward"] = _slice_backward_call, _slice_backward
 
 
 def _at(dims, indices):

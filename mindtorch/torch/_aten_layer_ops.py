@@ -26,11 +26,11 @@ def _one(fn):
     name = fn.__name__
 
     @functools.wraps(fn)
-    def asked(*args, **kwargs):
-        if is_enabled("ops", "dispatch") and not _aten_layers.state.taken_apart and _aten_layers.asked_for(args, kwargs):
-            return _aten_layers.say(name, *args, **kwargs) if name in _aten_layers.LAYERS else _aten_layers.answer(_ops.find_overload("aten::" + name), args, kwargs)
+    def dispatched(*args, **kwargs):
+        if is_enabled("ops", "dispatch") and not _aten_layers.state.taken_apart and _aten_layers.wants_dispatch(args, kwargs):
+            return _aten_layers.dispatch_layer(name, *args, **kwargs) if name in _aten_layers.LAYERS else _aten_layers.answer(_ops.find_overload("aten::" + name), args, kwargs)
         return fn(*args, **kwargs)
-    return asked
+    return dispatched
 
 
 def _gradients(fn, operands, mask, g):
@@ -39,8 +39,8 @@ def _gradients(fn, operands, mask, g):
     with grad_mode.enable_grad():
         leaves = [t.detach().requires_grad_() if on else t for t, on in zip(operands, mask)]
         out = fn(*leaves)
-    asked = [t for t, on in zip(leaves, mask) if on]
-    found = iter(engine.run_backward([out], [alias_of(g)], False, False, asked, True) if asked else ())
+    requested = [t for t, on in zip(leaves, mask) if on]
+    found = iter(engine.run_backward([out], [alias_of(g)], False, False, requested, True) if requested else ())
     return tuple([next(found) if on else None for on in mask])
 
 

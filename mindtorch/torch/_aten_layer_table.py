@@ -7,7 +7,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.op_registry import OPS
 from mindtorch.core.tensor import is_tensor
 from mindtorch.ops.nn import norm, rnn
-from mindtorch.torch._aten_layers import PRIMITIVES, _present, _three, _trimmed, layer, op, prim, run, say
+from mindtorch.torch._aten_layers import PRIMITIVES, _present, _three, _trimmed, layer, op, prim, run, dispatch_layer
 from mindtorch.torch._aten_layer_names import RESIZED
 from mindtorch.torch._aten_losses import REDUCTIONS
 
@@ -34,7 +34,7 @@ def _convolution(x, w, b=None, *, stride, padding, dilation, groups, out):
         # padded explicitly beforehand.
         x = _f("nn.functional.pad")(x, [n for lo, hi in reversed(padding) for n in (max(lo - hi, 0), max(hi - lo, 0))])
     pads = [min(lo, hi) for lo, hi in padding]
-    return say("convolution", x, w, b, list(stride), pads, list(dilation), False, [0] * len(pads), groups)
+    return dispatch_layer("convolution", x, w, b, list(stride), pads, list(dilation), False, [0] * len(pads), groups)
 
 
 @prim("convolution_transposed")
@@ -45,7 +45,7 @@ def _convolution_transposed(g, w, b=None, *, size, stride, padding, dilation, gr
     more = [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, s, p, d, k in zip(size, g._sizes[2:], stride, pads, dilation, w._sizes[2:])]
     if any([not 0 <= m < max(s, d) for m, s, d in zip(more, stride, dilation)]):
         return NotImplemented
-    return say("convolution", g, w, b, list(stride), pads, list(dilation), True, more, groups)
+    return dispatch_layer("convolution", g, w, b, list(stride), pads, list(dilation), True, more, groups)
 
 
 # ------------------------------------------------------------------ normalisation
@@ -67,12 +67,12 @@ def _batch_norm(input, running_mean, running_var, weight, bias, training, moment
     if training and input._numel // (input._sizes[1] or 1) == 1 or (running_mean is None) != (running_var is None) or running_mean is None and not training or eps < 0:
         return NotImplemented  # the op itself raises the error for these
     norm._check_bn(input._np_dtype, input._sizes[1], running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
-    return say("native_batch_norm", input, weight, bias, running_mean, running_var, bool(training), 0.0 if momentum is None else momentum, eps)[0]
+    return dispatch_layer("native_batch_norm", input, weight, bias, running_mean, running_var, bool(training), 0.0 if momentum is None else momentum, eps)[0]
 
 
 @op("native_batch_norm")
 def _native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    return say("native_batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return dispatch_layer("native_batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
 @prim("native_instance_norm")
@@ -80,7 +80,7 @@ def _instance_norm(x, w=None, b=None, *, groups, eps):
     n, c = x._sizes[:2]
     rows = x.contiguous().view(1, n * c, *x._sizes[2:])
     each = [None if t is None else t.repeat(n) for t in (w, b)]
-    y = say("native_batch_norm", rows, *each, None, None, True, 0.0, eps)[0]
+    y = dispatch_layer("native_batch_norm", rows, *each, None, None, True, 0.0, eps)[0]
     return y.view(x._sizes), None, None, None
 
 
@@ -92,17 +92,17 @@ def _layer_norm_backward(g, args, named, outs, mask):
 
 @op("native_layer_norm")
 def _native_layer_norm(input, normalized_shape, weight, bias, eps):
-    return say("native_layer_norm", input, list(normalized_shape), weight, bias, eps)
+    return dispatch_layer("native_layer_norm", input, list(normalized_shape), weight, bias, eps)
 
 
 @op("native_group_norm")
 def _native_group_norm(input, weight, bias, N, C, HxW, group, eps):
-    return say("native_group_norm", input, weight, bias, N, C, HxW, group, eps)
+    return dispatch_layer("native_group_norm", input, weight, bias, N, C, HxW, group, eps)
 
 
 @prim("native_layer_norm")
 def _layer_norm(x, w=None, b=None, *, n, dims, eps):
-    return say("native_layer_norm", x, list(x._sizes[-dims:]), w, b, eps)[0], None, None, None, None
+    return dispatch_layer("native_layer_norm", x, list(x._sizes[-dims:]), w, b, eps)[0], None, None, None, None
 
 
 @layer("native_group_norm", "NativeGroupNormBackward0", keeps=(1, 2), loose=(2,))
@@ -114,7 +114,7 @@ def _group_norm_backward(g, args, named, outs, mask):
 @prim("native_group_norm")
 def _group_norm(x, w=None, b=None, *, groups, eps):
     n, c = x._sizes[:2]
-    return say("native_group_norm", x, w, b, n, c, math.prod(x._sizes[2:]), groups, eps)[0], None, None, None
+    return dispatch_layer("native_group_norm", x, w, b, n, c, math.prod(x._sizes[2:]), groups, eps)[0], None, None, None
 
 
 # ------------------------------------------------------------------ pooling
@@ -136,7 +136,7 @@ def _max_pool_backward(n):
 
 
 def _max_pool(n, both):
-    def said(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    def max_pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
         if not is_tensor(input):
             return NotImplemented
         sizes = [_each(kernel_size, n), _each(stride, n, []), _each(padding, n), _each(dilation, n)]
@@ -144,13 +144,13 @@ def _max_pool(n, both):
             if input.ndim not in (2, 3):
                 return NotImplemented
             first = [1, 1, 0, 1]
-            wide = [v and [f, *v] for f, v in zip(first, sizes)]
-            wide[1] = wide[1] or wide[0]
-            r = say("max_pool2d_with_indices", input.unsqueeze(-2), *_trimmed([*wide, bool(ceil_mode)], [[0, 0], [1, 1], False]))
+            widened = [v and [f, *v] for f, v in zip(first, sizes)]
+            widened[1] = widened[1] or widened[0]
+            r = dispatch_layer("max_pool2d_with_indices", input.unsqueeze(-2), *_trimmed([*widened, bool(ceil_mode)], [[0, 0], [1, 1], False]))
             return (r[0].squeeze(-2), r[1].squeeze(-2)) if both or return_indices else r[0].squeeze(-2)
-        r = say(f"max_pool{n}d_with_indices", input, *_trimmed([*sizes, bool(ceil_mode)], [[], [0] * n, [1] * n, False]))
+        r = dispatch_layer(f"max_pool{n}d_with_indices", input, *_trimmed([*sizes, bool(ceil_mode)], [[], [0] * n, [1] * n, False]))
         return (r[0], r[1]) if both or return_indices else r[0]
-    return said
+    return max_pool
 
 
 for _n in (1, 2, 3):
@@ -168,18 +168,18 @@ def _avg_pool_backward(n):
 
 
 def _avg_pool(n):
-    def said(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    def avg_pool(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
         if not is_tensor(input):
             return NotImplemented
         sizes, flags = [_each(kernel_size, n), _each(stride, n, []), _each(padding, n)], [bool(ceil_mode), bool(count_include_pad), divisor_override]
         if n > 1:
-            return say(f"avg_pool{n}d", input, *_trimmed([*sizes, *flags], [[], [0] * n, False, True, None]))
+            return dispatch_layer(f"avg_pool{n}d", input, *_trimmed([*sizes, *flags], [[], [0] * n, False, True, None]))
         if input.ndim not in (2, 3):
             return NotImplemented
-        wide = [v and [f, *v] for f, v in zip((1, 1, 0), sizes)]
-        wide[1] = wide[1] or wide[0]
-        return say("avg_pool2d", input.unsqueeze(-2), *_trimmed([*wide, *flags], [[0, 0], False, True, None])).squeeze(-2)
-    return said
+        widened = [v and [f, *v] for f, v in zip((1, 1, 0), sizes)]
+        widened[1] = widened[1] or widened[0]
+        return dispatch_layer("avg_pool2d", input.unsqueeze(-2), *_trimmed([*widened, *flags], [[0, 0], False, True, None])).squeeze(-2)
+    return avg_pool
 
 
 for _n in (1, 2, 3):
@@ -197,7 +197,7 @@ def _adaptive(n):
     def said(x, *, out):
         if all([k == 1 for k in out]):
             return x.mean([-1 - i for i in range(n)], keepdim=True)
-        return say(f"_adaptive_avg_pool{n}d", x, list(out))
+        return dispatch_layer(f"_adaptive_avg_pool{n}d", x, list(out))
 
     @layer(f"adaptive_max_pool{n}d", f"AdaptiveMaxPool{n}DBackward0", keeps=(1,))
     def max_backward(g, args, named, outs, mask):
@@ -205,7 +205,7 @@ def _adaptive(n):
 
     @prim(f"adaptive_max_pool{n}d")
     def said_max(x, *, target, return_indices):
-        r = say(f"adaptive_max_pool{n}d", x, list(target))
+        r = dispatch_layer(f"adaptive_max_pool{n}d", x, list(target))
         return (r[0], r[1]) if return_indices else r[0]
 
 
@@ -227,12 +227,12 @@ layer("nll_loss2d_forward", "NllLoss2DBackward0", keeps=(1,))(_nll_backward("nll
 @prim("nll_loss")
 def _nll_loss(x, target, weight=None, *, reduction, ignore_index):
     if x.ndim == 2:
-        return say("nll_loss_forward", x, target, weight, REDUCTIONS.index(reduction), ignore_index)[0], None
+        return dispatch_layer("nll_loss_forward", x, target, weight, REDUCTIONS.index(reduction), ignore_index)[0], None
     sizes = target._sizes
     if x.ndim != 4:
         n, c = x._sizes[:2]
         x, target = x.contiguous().view(n, c, 1, -1), target.contiguous().view(n, 1, -1)
-    r = say("nll_loss2d_forward", x, target, weight, REDUCTIONS.index(reduction), ignore_index)[0]
+    r = dispatch_layer("nll_loss2d_forward", x, target, weight, REDUCTIONS.index(reduction), ignore_index)[0]
     return (r.view(sizes) if reduction == "none" else r), None
 
 
@@ -283,7 +283,7 @@ def _attention(q, k, v, bias=None, *, causal, scale, keep, generator):
         named = {} if bias is None else {"attn_mask": _bias(bias, q)}
         if scale != 1 / math.sqrt(e):
             named["scale"] = scale
-        return say(_FLASH, q, k, v, *((0.0, True) if causal else ()), **named)[0], None, None
+        return dispatch_layer(_FLASH, q, k, v, *((0.0, True) if causal else ()), **named)[0], None, None
     if q.ndim > 2 and grouped != q._sizes[-3] and grouped != 1:
         k, v = [t.repeat_interleave(q._sizes[-3] // grouped, -3) for t in (k, v)]
     if causal:
@@ -359,7 +359,7 @@ def _gelu_backward(g, args, named, outs, mask):
 
 @prim("gelu")
 def _gelu(x, *, approximate):
-    return say("gelu", x, **({} if approximate == "none" else {"approximate": approximate})), None
+    return dispatch_layer("gelu", x, **({} if approximate == "none" else {"approximate": approximate})), None
 
 
 def _resized(name):
@@ -373,7 +373,7 @@ def _resized(name):
 
     @prim(name)
     def said(x, *, size, scales, align):
-        return say(name, x, *_trimmed([list(size), *([align] if corners else []), *scales], [None] * len(scales)))
+        return dispatch_layer(name, x, *_trimmed([list(size), *([align] if corners else []), *scales], [None] * len(scales)))
 
 
 for _n in RESIZED:
@@ -398,7 +398,7 @@ def _pad_by_index(x, *, plan):
         return NotImplemented
     pads = {axis: (lo, hi) for axis, _, _, lo, hi in plan}
     name = {"reflect": "reflection", "replicate": "replication"}[modes.pop()]
-    return say(f"{name}_pad{n}d", x, [k for axis in range(x.ndim - 1, x.ndim - n - 1, -1) for k in pads.get(axis, (0, 0))])
+    return dispatch_layer(f"{name}_pad{n}d", x, [k for axis in range(x.ndim - 1, x.ndim - n - 1, -1) for k in pads.get(axis, (0, 0))])
 
 
 # ------------------------------------------------------------------ recurrent layers

@@ -21,10 +21,10 @@ from mindtorch.core.tensor import TRANSFORMS, is_tensor
 from mindtorch.torch import _ops
 
 #: Set by `mindtorch/torch/_dispatch_protocol.py`. `answer`: (operator, args, kwargs) -> the result
-#: of modes and operands' classes, or the computed one. `asked_for`: true if there are any such
+#: of modes and operands' classes, or the computed one. `wants_dispatch`: true if there are any such
 #: modes or classes. `unseen`: context manager that disables them. `takes_part`: true if a tensor's
 #: class has a `__torch_dispatch__`.
-answer = asked_for = unseen = takes_part = None
+answer = wants_dispatch = unseen = takes_part = None
 
 PRIMITIVES, OPS, LAYERS = {}, {}, {}
 
@@ -91,7 +91,7 @@ def tensors_of(args):
     return found
 
 
-def say(name, *args, **named):
+def dispatch_layer(name, *args, **named):
     """Dispatches the aten operator `name` to active modes and classes (or computes it) and records
     its gradient."""
     func = _ops.find_overload("aten::" + name)
@@ -102,21 +102,21 @@ def say(name, *args, **named):
     return made.function.apply((made, func, args, named), *found)
 
 
-_PLACE = object()
+_TENSOR = object()
 
 
 def _filled(args, tensors):
-    return [next(tensors) if a is _PLACE else a for a in args]
+    return [next(tensors) if a is _TENSOR else a for a in args]
 
 
 def _forward(ctx, call, *tensors):
     made, func, args, named = call
     r = answer(func, args, named)
     outs = tuple(r) if isinstance(r, (tuple, list)) else (r,)
-    kept = [a for i, a in enumerate(args) if is_tensor(a) and i not in made.loose] + [a for a in named.values() if is_tensor(a)]
-    ctx.call = (made, func, [_PLACE if is_tensor(a) and i not in made.loose else a for i, a in enumerate(args)],
-                {k: _PLACE if is_tensor(a) else a for k, a in named.items()})
-    ctx.save_for_backward(*kept, *[outs[i] for i in made.keeps])
+    saved = [a for i, a in enumerate(args) if is_tensor(a) and i not in made.loose] + [a for a in named.values() if is_tensor(a)]
+    ctx.call = (made, func, [_TENSOR if is_tensor(a) and i not in made.loose else a for i, a in enumerate(args)],
+                {k: _TENSOR if is_tensor(a) else a for k, a in named.items()})
+    ctx.save_for_backward(*saved, *[outs[i] for i in made.keeps])
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*[o for o in outs[1:] if is_tensor(o)])
     return outs if isinstance(r, (tuple, list)) else r
@@ -130,12 +130,12 @@ def _backward(ctx, *gs):
     if gs[0] is None:
         return (None,) * (1 + len(mask))
     if mode.on:
-        return None, *_again(made, func, args, named, gs[0], mask)
+        return None, *_differentiable_backward(made, func, args, named, gs[0], mask)
     found = made.backward(gs[0], args, named, dict(zip(made.keeps, saved)), mask)
     return None, *[g if wanted else None for g, wanted in zip(found, mask, strict=True)]
 
 
-def _again(made, func, args, named, g, mask):
+def _differentiable_backward(made, func, args, named, g, mask):
     """Returns gradients that are themselves differentiable."""
     from mindtorch.torch.autograd import grad
     wanted, leaves = iter(mask), []

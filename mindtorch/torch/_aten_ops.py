@@ -8,19 +8,19 @@ from mindtorch.core.tensor import Tensor, is_tensor
 from mindtorch.core.sync import to_host
 from mindtorch.torch import _aten_layer_names
 
-_OWN = {}
+_FUNCTIONS = {}
 
 
-def _own(fn):
-    _OWN[fn.__name__] = fn
+def _register(fn):
+    _FUNCTIONS[fn.__name__] = fn
     return fn
 
 
 def function(name):
     """Returns the operator as a function, or None."""
-    found = _OWN.get(name)
+    found = _FUNCTIONS.get(name)
     if found is None and name in _aten_layer_names.NAMES:
-        found = _OWN[name] = getattr(importlib.import_module("mindtorch.torch._aten_layer_ops"), name)
+        found = _FUNCTIONS[name] = getattr(importlib.import_module("mindtorch.torch._aten_layer_ops"), name)
     return found
 
 
@@ -29,52 +29,52 @@ def _op(name):
     return row.public or row.fn
 
 
-@_own
+@_register
 def _to_copy(input, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
     """Copies a tensor to another dtype, device or memory format."""
     named = {k: v for k, v in (("dtype", dtype), ("device", device), ("memory_format", memory_format)) if v is not None}
     return input.to(copy=True, **named)
 
 
-@_own
+@_register
 def _local_scalar_dense(input):
     """Returns the value of a one-element tensor as a Python scalar."""
     return input.item()
 
 
-@_own
+@_register
 def _unsafe_view(input, size):
     """Like view, but autograd does not treat the result as a view."""
     return PRIMITIVES["unsafe_view"](input, size=tuple(size))
 
 
-@_own
+@_register
 def _softmax(input, dim, half_to_float=False):
     """softmax; with half_to_float it is computed and returned in float32."""
     return _op("softmax")(input.float() if half_to_float else input, dim)
 
 
-@_own
+@_register
 def _log_softmax(input, dim, half_to_float=False):
     """log_softmax; with half_to_float it is computed and returned in float32."""
     return _op("log_softmax")(input.float() if half_to_float else input, dim)
 
 
-@_own
+@_register
 def slice(input, dim=0, start=None, end=None, step=1):
     """View of every step-th element from start to end along one dimension."""
     import builtins
     return input[(builtins.slice(None),) * (dim % max(input.ndim, 1)) + (builtins.slice(start, end, step),)]
 
 
-@_own
+@_register
 def slice_backward(grad_output, input_sizes, dim, start, end, step):
     """Gradient of slice."""
     import builtins
     return _placed(grad_output, input_sizes, dim, builtins.slice(start, end, step))
 
 
-@_own
+@_register
 def select_backward(grad_output, input_sizes, dim, index):
     """Gradient of select."""
     return _placed(grad_output, input_sizes, dim, index)
@@ -85,41 +85,41 @@ def _placed(g, sizes, dim, item):
     return PRIMITIVES["slice_backward"](g, shape=tuple(sizes), key=(builtins.slice(None),) * dim + (item, ...))
 
 
-@_own
+@_register
 def alias(input):
     """Returns a view of the entire tensor."""
     return input[...]
 
 
-@_own
+@_register
 def lift_fresh(input):
     """Returns the tensor itself."""
     return input
 
 
-lift = _own(lift_fresh)
+lift = _register(lift_fresh)
 
 
-@_own
+@_register
 def copy(input, src, non_blocking=False):
     """Out-of-place form of input.copy_(src)."""
     return _op("empty_like")(input).copy_(src)
 
 
-@_own
+@_register
 def zero(input):
     """Out-of-place form of input.zero_()."""
     return _op("zeros_like")(input)
 
 
-@_own
+@_register
 def index(input, indices):
     """Returns input[indices], where None selects an entire dimension."""
     import builtins
     return input[tuple([builtins.slice(None) if i is None else i for i in indices])]
 
 
-@_own
+@_register
 def index_put(input, indices, values, accumulate=False):
     """Returns a copy of the input with values written to (or added at) input[indices], where None
     selects an entire dimension."""
@@ -133,7 +133,7 @@ def index_put(input, indices, values, accumulate=False):
     return PRIMITIVES[name](input, values, *[i for _, i in at], dims=tuple([d for d, _ in at]))
 
 
-@_own
+@_register
 def t(input):
     """Transposes a matrix; returns vectors and 0-d tensors unchanged."""
     return Tensor.t(input)
@@ -143,7 +143,7 @@ def _layer(kind, n):
     return _op(f"nn.functional.{kind}{n}d")
 
 
-@_own
+@_register
 def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     """Convolution, or transposed convolution, with the number of spatial dimensions of the weight.
     """
@@ -153,7 +153,7 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
     return _layer("conv", n)(input, weight, bias, tuple(stride), tuple(padding), tuple(dilation), groups)
 
 
-@_own
+@_register
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     """Looks up rows of the weight."""
     return _op("nn.functional.embedding")(indices, weight, padding_idx=None if padding_idx == -1 else padding_idx, scale_grad_by_freq=scale_grad_by_freq,
@@ -167,7 +167,7 @@ def _backward(name, *, to=None, constants=()):
     def fn(grad_output, other, *args):
         return prim(grad_output, other, **dict(zip(constants, args)))
     fn.__name__ = name
-    return _own(fn)
+    return _register(fn)
 
 
 for _name in ("tanh_backward", "sigmoid_backward", "silu_backward", "hardsigmoid_backward", "hardswish_backward", "mish_backward"):
@@ -176,55 +176,55 @@ _backward("threshold_backward", constants=("threshold",))
 _backward("hardtanh_backward", constants=("low", "high"))
 
 
-@_own
+@_register
 def _softmax_backward_data(grad_output, output, dim, input_dtype):
     """Gradient of softmax."""
     return PRIMITIVES["softmax_backward"](grad_output, output, dim=dim)
 
 
-@_own
+@_register
 def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
     """Gradient of log_softmax."""
     return PRIMITIVES["log_softmax_backward"](grad_output, output, dim=dim)
 
 
-@_own
+@_register
 def is_same_size(input, other):
     """True if two tensors have the same shape."""
     return input.shape == other.shape
 
 
-@_own
+@_register
 def sym_numel(input):
     """Returns the number of elements."""
     return input.numel()
 
 
-@_own
+@_register
 def sym_stride(input, dim=None):
     """Returns the strides, or the stride of one dimension."""
     return input.stride() if dim is None else input.stride(dim)
 
 
-@_own
+@_register
 def sym_storage_offset(input):
     """Returns the offset of a tensor in its storage, in elements."""
     return input.storage_offset()
 
 
-@_own
+@_register
 def _is_all_true(input):
     """Returns a 0-d bool tensor: whether all elements of a bool tensor are True."""
     return input.all()
 
 
-@_own
+@_register
 def _is_any_true(input):
     """Returns a 0-d bool tensor: whether any element of a bool tensor is True."""
     return input.any()
 
 
-@_own
+@_register
 def _assert_async(input, assert_msg=None):
     """Raises RuntimeError unless the only element is true."""
     if not (is_tensor(input) and bool(to_host(input).all())):

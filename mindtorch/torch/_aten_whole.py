@@ -196,7 +196,7 @@ def _tensors(args, kwargs):
     return found
 
 
-_PLACE = object()  # placeholder for a tensor: tensors are stored as saved tensors only
+_TENSOR = object()  # placeholder for a tensor: tensors are stored as saved tensors only
 
 
 def _put_in(args, kwargs, tensors):
@@ -205,7 +205,7 @@ def _put_in(args, kwargs, tensors):
     it = iter(tensors)
 
     def one(a):
-        if a is _PLACE or is_tensor(a):
+        if a is _TENSOR or is_tensor(a):
             return next(it)
         return type(a)([one(t) for t in a]) if a.__class__ in (list, tuple) else a
     return [one(a) for a in args], {k: one(v) for k, v in kwargs.items()}
@@ -214,35 +214,35 @@ def _put_in(args, kwargs, tensors):
 _functions = {}
 
 
-def recorded(entry, func, args, kwargs, ask):
+def recorded(entry, func, args, kwargs, handler):
     """Returns the result of the handler `ask()`, with its gradient recorded."""
     found = _tensors(args, kwargs)
     if not (mode.on and any([t._requires_grad_ for t in found])) or entry.op is not None and entry.op.main.qualname in _WITHOUT_GRADIENT:
-        return ask()
+        return handler()
     cls = _functions.get(func._opname)
     if cls is None:
         cls = _functions[func._opname] = _make(func._opname)
     kind = []
 
-    def asked():
-        r = ask()
+    def run_handler():
+        r = handler()
         kind.append(r)
         return r
-    r = cls.apply((entry, args, kwargs, asked), *found)
+    r = cls.apply((entry, args, kwargs, run_handler), *found)
     shape = kind[0]
     return type(shape)(r) if isinstance(shape, tuple) and hasattr(type(shape), "fields") else list(r) if isinstance(shape, list) else r
 
 
 def _make(name):
     from mindtorch.torch.autograd.function import Function
-    title = "".join([p.capitalize() for p in name.split("_")])
-    cls = type(title, (Function,), {"forward": staticmethod(_forward), "backward": staticmethod(_backward), "__module__": __name__})
-    cls._backward_cls.__name__ = cls._backward_cls.__qualname__ = title + "Backward0"
+    type_name = "".join([p.capitalize() for p in name.split("_")])
+    cls = type(type_name, (Function,), {"forward": staticmethod(_forward), "backward": staticmethod(_backward), "__module__": __name__})
+    cls._backward_cls.__name__ = cls._backward_cls.__qualname__ = type_name + "Backward0"
     return cls
 
 
 def _forward(ctx, call, *tensors):
-    ctx.call = call[0], *_put_in(call[1], call[2], [_PLACE] * len(tensors))
+    ctx.call = call[0], *_put_in(call[1], call[2], [_TENSOR] * len(tensors))
     ctx.save_for_backward(*tensors)
     ctx.set_materialize_grads(False)
     r = call[3]()
@@ -255,20 +255,20 @@ def _backward(ctx, *gs):
     from mindtorch.torch.autograd import grad
     entry, args, kwargs = ctx.call
     saved, wanted, twice = ctx.saved_tensors, ctx.needs_input_grad[1:], mode.on
-    own = any([takes_part(t) for t in saved])
+    has_handler = any([takes_part(t) for t in saved])
 
-    def again():
+    def recompute():
         leaves = [(t.view_as(t) if twice and t._requires_grad_ else t.detach().requires_grad_()) if w else t for t, w in zip(saved, wanted)]
         given, named = _put_in(args, kwargs, leaves)
         r = entry.run(*given, **named)
         return leaves, r if isinstance(r, (tuple, list)) else (r,)
     with enable_grad():
-        if own:
-            leaves, outs = again()
+        if has_handler:
+            leaves, outs = recompute()
         else:
             with unseen():
-                leaves, outs = again()
+                leaves, outs = recompute()
     pairs = [(o, g) for o, g in zip(outs, gs) if g is not None and is_tensor(o) and o._requires_grad_]
-    asked = [t for t, w in zip(leaves, wanted) if w]
-    found = iter(grad([o for o, _ in pairs], asked, [g for _, g in pairs], create_graph=twice, allow_unused=True) if pairs else [None] * len(asked))
+    requested = [t for t, w in zip(leaves, wanted) if w]
+    found = iter(grad([o for o, _ in pairs], requested, [g for _, g in pairs], create_graph=twice, allow_unused=True) if pairs else [None] * len(requested))
     return (None, *[next(found) if w else None for w in wanted])

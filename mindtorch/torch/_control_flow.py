@@ -32,10 +32,10 @@ def cond(pred, true_fn, false_fn, operands=()):
         modes = _dispatch_protocol.state.modes
         if modes and getattr(modes[-1], "supports_higher_order_operators", False):
             return _ops.namespace("higher_order").cond(pred, true_fn, false_fn, operands)
-    return taken_branch(pred, true_fn, false_fn, operands)
+    return run_branch(pred, true_fn, false_fn, operands)
 
 
-def taken_branch(pred, true_fn, false_fn, operands):
+def run_branch(pred, true_fn, false_fn, operands):
     """Runs the branch that pred selects. If pred differs between the slices of a vmap, both
     branches run and each slice gets the result of its own."""
     level = vmap.level_of(pred) if is_tensor(pred) else None
@@ -43,11 +43,11 @@ def taken_branch(pred, true_fn, false_fn, operands):
         return true_fn(*operands) if _truth("pred", pred) else false_fn(*operands)
     if pred.numel() != 1:
         _truth("pred", pred)  # raises the error
-    said = pred.reshape(()).bool()
+    predicate = pred.reshape(()).bool()
     (a, spec), (b, other) = tree_flatten(true_fn(*operands)), tree_flatten(false_fn(*operands))
     if spec != other or any([x.shape != y.shape or x.dtype != y.dtype if is_tensor(x) and is_tensor(y) else x is not y for x, y in zip(a, b)]):
         raise RuntimeError(f"Expected the branches of cond to return the same structure of tensors with the same metadata, but got {a} and {b}")
-    return tree_unflatten([OPS["where"].public(said, x, y) if is_tensor(x) else x for x, y in zip(a, b)], spec)
+    return tree_unflatten([OPS["where"].public(predicate, x, y) if is_tensor(x) else x for x, y in zip(a, b)], spec)
 
 
 def while_loop(cond_fn, body_fn, carried_inputs):

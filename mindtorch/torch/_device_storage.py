@@ -31,10 +31,10 @@ def flat_of(t):
     if not root.size or not t._numel:
         return device_dispatch.host_to_device(np.empty(0, root.dtype), t._device)
     bytes_ = address_range(root)
-    return _lying(t, np.ndarray((bytes_.size // root.itemsize,), root.dtype, bytes_))
+    return _strided_view(t, np.ndarray((bytes_.size // root.itemsize,), root.dtype, bytes_))
 
 
-def _lying(t, view):
+def _strided_view(t, view):
     return device_dispatch._part(t, address(t._array), view, t._device, device_dispatch.DEVICES[t._device.type])
 
 
@@ -63,7 +63,7 @@ def part(flat, dtype, offset, size, stride):
         return device_dispatch.host_to_device(np.empty(size, dtype), flat._device)
     k = dtype.itemsize
     at = address(flat._array) - address(storage_array(flat._array)) + offset * k
-    return _lying(flat, np.ndarray(size, dtype, address_range(flat._array), at, [s * k for s in stride]))
+    return _strided_view(flat, np.ndarray(size, dtype, address_range(flat._array), at, [s * k for s in stride]))
 
 
 def copied(flat):

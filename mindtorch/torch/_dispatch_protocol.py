@@ -61,7 +61,7 @@ class _Live:
 _takes = {Tensor: False, Parameter: False}
 
 
-def _own(found):
+def _enabled(found):
     f = getattr(found, "__func__", found)
     return f is not _disabled and getattr(f, "__name__", "") != "_disabled_torch_dispatch_impl"
 
@@ -73,7 +73,7 @@ def takes_part(x):
         return _takes[cls]
     except KeyError:
         found = getattr(cls, "__torch_dispatch__", None)
-        r = _takes[cls] = found is not None and _own(found) and issubclass(cls, Tensor)
+        r = _takes[cls] = found is not None and _enabled(found) and issubclass(cls, Tensor)
         return r
 
 
@@ -160,7 +160,7 @@ def takes_part_class(cls):
     """True if tensors of a class participate."""
     if cls not in _takes:
         found = getattr(cls, "__torch_dispatch__", None)
-        _takes[cls] = found is not None and _own(found)
+        _takes[cls] = found is not None and _enabled(found)
     return _takes[cls]
 
 
@@ -196,13 +196,13 @@ def _placed(size, np_dtype, strides, offset):
     span = 1 + sum([(n - 1) * s for n, s in zip(size, strides if strides is not None else ())]) if 0 not in size else 0
     if strides is None:
         span, strides = a.size, tuple([s // np_dtype.itemsize for s in a.strides])
-    whole = reserve_address_range((offset + span,), np_dtype)
-    part = np.ndarray(size, np_dtype, np.ndarray.view(whole, np.ndarray), offset * np_dtype.itemsize, [s * np_dtype.itemsize for s in strides])
-    return view_of(whole, part)
+    memory = reserve_address_range((offset + span,), np_dtype)
+    part = np.ndarray(size, np_dtype, np.ndarray.view(memory, np.ndarray), offset * np_dtype.itemsize, [s * np_dtype.itemsize for s in strides])
+    return view_of(memory, part)
 
 
 # ------------------------------------------------------------------ calling the handlers
-def _asks(a):
+def _has_handler(a):
     return hasattr(a.__class__, "_torch_face") and takes_part(a)
 
 
@@ -211,7 +211,7 @@ def relevant_of(args):
     class, subclasses before their bases."""
     found = []
     if not state.off:
-        collect(args, found, _asks, (list, tuple, dict))
+        collect(args, found, _has_handler, (list, tuple, dict))
     return found
 
 
@@ -219,7 +219,7 @@ def call(func, relevant, args, kwargs):
     """Calls the handler of the innermost mode, then those of the operands' classes, without
     recording. TypeError if all return NotImplemented."""
     types = tuple([type(a) for a in relevant])
-    asked = []
+    tried = []
     before, modes, follow = mode.on, state.modes, grad_mode.follow
     recorded, state.recorded = state.recorded, before
     mode.on = False
@@ -234,18 +234,18 @@ def call(func, relevant, args, kwargs):
                 state.modes = modes
             if r is not NotImplemented:
                 return r
-            asked.append(type(modes[-1]).__name__)
+            tried.append(type(modes[-1]).__name__)
         for a in relevant:
             r = type(a).__torch_dispatch__(func, types, args, kwargs)
             if r is not NotImplemented:
                 return r
-            asked.append(type(a).__name__)
+            tried.append(type(a).__name__)
     finally:
         state.recorded = recorded
         mode.on = before
         if follow is not None:
             follow(before)
-    raise TypeError(f"Multiple dispatch failed for '{func}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n  - " + "\n  - ".join(asked))
+    raise TypeError(f"Multiple dispatch failed for '{func}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n  - " + "\n  - ".join(tried))
 
 
 def written_to(x):
@@ -384,19 +384,19 @@ def _keep_results(outs):
 
 
 def _saved(t, node, i):
-    kept, ver, ref = _without_recording(_detached, (t,), {}), inplace.version_counter(t), weakref.ref(node)
+    saved, ver, ref = _without_recording(_detached, (t,), {}), inplace.version_counter(t), weakref.ref(node)
     at = ver.v
 
-    def unpack(kept):
+    def unpack(saved):
         node = ref()
         if ver.v != at:
-            raise autograd_graph._stale(kept, node, ver.v, at)
-        d = _without_recording(_detached, (kept,), {})
+            raise autograd_graph._stale(saved, node, ver.v, at)
+        d = _without_recording(_detached, (saved,), {})
         d._version_counter = ver
         if d._np_dtype.kind in "fcV":
             d._grad_fn_, d._output_nr, d._requires_grad_ = node, i, True
         return d
-    return autograd_graph._Packed(kept, unpack, None)
+    return autograd_graph._Packed(saved, unpack, None)
 
 
 # ------------------------------------------------------------------ callbacks for core
@@ -419,7 +419,7 @@ def _shallow(t):
     return r
 
 
-def _again(t):
+def _detached_wrapper(t):
     return _without_recording(_detached, (t,), {})
 
 
@@ -440,14 +440,14 @@ def _no_memory(t):
 def _values(t):
     """Returns the values as a host array, read one element at a time; for ops that read only a few
     values."""
-    def numbers():
+    def elements():
         return [call(_ops.find_overload("aten::_local_scalar_dense"), [e], (e,), {}) for e in (t.reshape(-1).unbind(0) if t.ndim else (t,))]
     if state.off:
         _no_memory(t)
-    return np.array(_without_recording(numbers, (), {}), t._np_dtype).reshape(t._sizes)
+    return np.array(_without_recording(elements, (), {}), t._np_dtype).reshape(t._sizes)
 
 
-tensor_wrappers.again, tensor_wrappers.write, tensor_wrappers.values, tensor_wrappers.changed = _again, _write, _values, _changed
+tensor_wrappers.again, tensor_wrappers.write, tensor_wrappers.values, tensor_wrappers.changed = _detached_wrapper, _write, _values, _changed
 _ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes_part, disabled
 
 
@@ -472,9 +472,9 @@ def _op(entry, args, kwargs, below):
     r = _aten_layers.of_op(entry, args, kwargs)
     if r is not NotImplemented:
         return r
-    whole = _aten_whole.of(entry, args, kwargs)
-    if whole is not None:
-        func, given, named = whole
+    complete = _aten_whole.of(entry, args, kwargs)
+    if complete is not None:
+        func, given, named = complete
         return _aten_whole.recorded(entry, func, args, kwargs, lambda: _answer(func, relevant, given, named))
     if name in _NUMBERS and len(args) == 1 and args[0]._numel == 1:
         return _NUMBERS[name](call(_ops.find_overload("aten::_local_scalar_dense"), relevant, (args[0],), {}))
@@ -511,11 +511,11 @@ def _answered(func, args, kwargs):
     return _answer(func, relevant, args, kwargs)
 
 
-def _asked_for(args, kwargs):
+def _wants_dispatch(args, kwargs):
     return bool(state.modes or relevant_of((*args, *kwargs.values())))
 
 
-_aten_layers.answer, _aten_layers.asked_for, _aten_layers.unseen, _aten_layers.takes_part = _answered, _asked_for, disabled, takes_part
+_aten_layers.answer, _aten_layers.wants_dispatch, _aten_layers.unseen, _aten_layers.takes_part = _answered, _wants_dispatch, disabled, takes_part
 
 
 #: methods that access memory

@@ -159,7 +159,7 @@ def call(func, relevant, args, kwargs):
     """Calls the handler of the innermost mode, then those of the arguments. TypeError if all return
     NotImplemented."""
     types = tuple(type(a) for a in relevant)
-    asked = []
+    tried = []
     if state.modes:
         before = state.modes
         mode = before[-1]
@@ -170,33 +170,33 @@ def call(func, relevant, args, kwargs):
             state.modes = before
         if r is not NotImplemented:
             return r
-        asked.append(type(mode).__name__)
+        tried.append(type(mode).__name__)
     for a in relevant:
         r = a.__torch_function__(func, types, args, kwargs)
         if r is not NotImplemented:
             return r
-        asked.append(type(a).__name__)
+        tried.append(type(a).__name__)
     if func.__name__ in _OPERATORS:
         # Python then tries the other operand, and otherwise compares by identity or raises
         # TypeError
         return NotImplemented
     raise TypeError(f"Multiple dispatch failed for 'torch.{func.__name__}'; all __torch_function__ handlers returned "
-                    f"NotImplemented: {asked}")
+                    f"NotImplemented: {tried}")
 
 
 # ------------------------------------------------------------------ layers of the dispatcher
 @dispatch.register_layer("ops", "function")
 def _functions(entry, args, kwargs, below):
     if state.modes:
-        return _asked(entry, () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values())), args, kwargs)
+        return _dispatched(entry, () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values())), args, kwargs)
     if not state.off:
         relevant = overloaded(args if not kwargs else (*args, *kwargs.values()))
         if relevant:
-            return _asked(entry, relevant, args, kwargs)
+            return _dispatched(entry, relevant, args, kwargs)
     return below(entry, args, kwargs)
 
 
-def _asked(entry, relevant, args, kwargs):
+def _dispatched(entry, relevant, args, kwargs):
     if len(args) == 2 and entry.func.__name__ == "einsum" and isinstance(args[1], (list, tuple)):
         args = (args[0], *args[1])  # handlers receive operands one by one, however they were passed
     return call(entry.func, relevant, args, kwargs)
@@ -355,12 +355,12 @@ def subclass_made(cls, made=None):
     others).
     """
     if made is not None:
-        asks = _dispatching.get(cls)
-        if asks is None:
-            asks = _dispatching[cls] = getattr(cls, "__torch_dispatch__", None) is not None and importlib.import_module(
+        has_handler = _dispatching.get(cls)
+        if has_handler is None:
+            has_handler = _dispatching[cls] = getattr(cls, "__torch_dispatch__", None) is not None and importlib.import_module(
                 # imported here because it depends on this module
                 "mindtorch.torch._dispatch_protocol").takes_part_class(cls)
-        if asks:
+        if has_handler:
             importlib.import_module("mindtorch.torch._dispatch_protocol").enrol(made)
     if cls not in _known:
         _known.add(cls)

@@ -53,7 +53,7 @@ def graph_cell(graph, class_name="Traced", old=False):
     free = _free(graph)
     with _device_for_recordings() as (device, dev):
         examples = [v.array for v in graph.inputs]
-        odd = ""
+        mismatch = ""
         if free:
             sheets = []
             for large in (None, *free):
@@ -65,13 +65,13 @@ def graph_cell(graph, class_name="Traced", old=False):
             sheet.merged(sheets[1:], [(SymInt(f"n{k}", f"size {axis} of input {graph.inputs[i].name!r}", *t[:2]), i, axis)
                                       for k, (i, axis, t) in enumerate(free.values())])
         else:
-            odd, sheet = _recorded(graph, device, dev, examples, True, old)
+            mismatch, sheet = _recorded(graph, device, dev, examples, True, old)
             sheet.lean(examples)
         cell = sheet.cell(class_name)
         try:
             _compare(cell, examples, [np.asarray(v.array) for v in graph.outputs])
         except AssertionError as e:
-            raise AssertionError(odd or str(e)) from e
+            raise AssertionError(mismatch or str(e)) from e
     for k in (2, 3) if free else ():
         _holds(graph, cell, {name: t[k] for name, (_, _, t) in free.items()})
     return cell
@@ -154,7 +154,7 @@ def _recorded(graph, device, dev, inputs, check, old):
 
     def size(s):
         return s.scale * inputs[s.input].shape[s.axis] + s.offset
-    odd = ""
+    mismatch = ""
     for n in graph.nodes:
         what = f"export to MindIR: the op {n.label} (dtype {n.outputs[0].dtype}, device cpu)"
         if n.opaque:
@@ -172,15 +172,15 @@ def _recorded(graph, device, dev, inputs, check, old):
         except NotImplementedError as e:
             raise NotImplementedError(f"{what} has no MindSpore kernel: {e}") from None
         for v, t in zip(n.outputs, flat_tensors(out), strict=True):
-            if not odd and check:
-                odd = _difference(device.seen(t._handle), np.asarray(v.array), f"what the kernels of {n.label} do")
+            if not mismatch and check:
+                mismatch = _difference(device.seen(t._handle), np.asarray(v.array), f"what the kernels of {n.label} do")
             env[v] = t
     try:
         with notes:
-            said = notes.ended([get(v)._handle for v in graph.outputs])
+            outputs = notes.ended([get(v)._handle for v in graph.outputs])
     except GraphBreak as e:
         raise NotImplementedError(f"export to MindIR: {e}") from None
-    return odd, RecordedGraph(notes, said, [(v.array, bool(getattr(v.tensor, "requires_grad", False))) for v in graph.parameters])
+    return mismatch, RecordedGraph(notes, outputs, [(v.array, bool(getattr(v.tensor, "requires_grad", False))) for v in graph.parameters])
 
 
 def _difference(got, want, what):

@@ -45,7 +45,7 @@ class below_autograd:
         below.autograd = self._before
 
 
-def _asked(op, args, kwargs):
+def _dispatched(op, args, kwargs):
     """Returns the result of modes and arguments with `__torch_function__` for a call of an
     operator; NotImplemented if there are none."""
     from mindtorch.torch import _function_protocol as protocol
@@ -154,7 +154,7 @@ class OpOverload:
         return args[:n], {k: v for k, v in kwargs.items() if not (named[k].has_default and _is_default(v, named[k].default_value))}
 
     def __call__(self, /, *args, **kwargs):
-        if is_enabled("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+        if is_enabled("ops", "function") and (r := _dispatched(self, args, kwargs)) is not NotImplemented:
             return r
         args, kwargs = self._bind(args, kwargs)
         tensors = list(_tensors((*args, *kwargs.values())))
@@ -310,7 +310,7 @@ class _AtenOverload(OpOverload):
         self.fn = fn
 
     def __call__(self, /, *args, **kwargs):
-        if is_enabled("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+        if is_enabled("ops", "function") and (r := _dispatched(self, args, kwargs)) is not NotImplemented:
             return r
         return self.fn(*args, **kwargs)
 
@@ -329,7 +329,7 @@ class _AtenPacket(OpOverloadPacket):
         return self._overloads.setdefault(key, _AtenOverload(self, key, self.fn))
 
     def __call__(self, /, *args, **kwargs):
-        if is_enabled("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+        if is_enabled("ops", "function") and (r := _dispatched(self, args, kwargs)) is not NotImplemented:
             return r
         return self.fn(*args, **kwargs)
 

@@ -40,10 +40,10 @@ class Storages:
         size = untyped.nbytes()
         # Arrays may share memory without a common base, so storages are identified by their
         # address.
-        place = (untyped.data_ptr(), size) if size else id(untyped)
-        key = self._keys.get(place)
+        storage_id = (untyped.data_ptr(), size) if size else id(untyped)
+        key = self._keys.get(storage_id)
         if key is None:
-            key = self._keys[place] = str(len(self._keys))
+            key = self._keys[storage_id] = str(len(self._keys))
             self.items[key] = untyped
             self._dtypes[key] = dtype
         elif self._dtypes[key] is not dtype:
@@ -79,8 +79,8 @@ class _Naming:
 
     def reducer_override(self, obj):
         if is_tensor(obj):
-            own = type(obj).__reduce_ex__
-            if own is Tensor.__reduce_ex__ or own is _PARAMETER_REDUCE:
+            reduce = type(obj).__reduce_ex__
+            if reduce is Tensor.__reduce_ex__ or reduce is _PARAMETER_REDUCE:
                 return _utils.reduced(obj, True)
         elif isinstance(obj, _dtypes.dtype):
             return self._global(obj, "torch", obj.name)

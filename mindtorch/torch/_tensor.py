@@ -461,7 +461,7 @@ def _data_set(self, value):
     set_storage(self, value)
 
 
-def _kept(text):
+def _undeletable(text):
     """Returns a property deleter that raises RuntimeError with `text`."""
     def refuse(self):
         raise RuntimeError(text)
@@ -478,10 +478,10 @@ def _delete_grad(self):
     self._grad_ = None
 
 
-Tensor.data = property(_data_get, _data_set, _kept("Deleting tensor data is not allowed. Delete tensor instead!"))
-Tensor.requires_grad = Tensor.requires_grad.deleter(_kept("requires_grad must be a bool"))
-Parameter.requires_grad = Parameter.requires_grad.deleter(_kept("requires_grad must be a bool"))
-Tensor._grad_fn = property(lambda self: self.grad_fn, _set_grad_fn, _kept("Deletion of _grad_fn not allowed. Detach tensor instead!"))
+Tensor.data = property(_data_get, _data_set, _undeletable("Deleting tensor data is not allowed. Delete tensor instead!"))
+Tensor.requires_grad = Tensor.requires_grad.deleter(_undeletable("requires_grad must be a bool"))
+Parameter.requires_grad = Parameter.requires_grad.deleter(_undeletable("requires_grad must be a bool"))
+Tensor._grad_fn = property(lambda self: self.grad_fn, _set_grad_fn, _undeletable("Deletion of _grad_fn not allowed. Detach tensor instead!"))
 Tensor._grad = property(lambda self: self._grad_, set_grad, _delete_grad)
 
 
@@ -591,7 +591,7 @@ def _hooks_set(self, value):
         n._tensor_hooks = {**(n._tensor_hooks or {}), self._output_nr: value or {}}
 
 
-Tensor._backward_hooks = property(_hooks_get, _hooks_set, _kept("Deletion of _backwards_hooks not allowed!"))
+Tensor._backward_hooks = property(_hooks_get, _hooks_set, _undeletable("Deletion of _backwards_hooks not allowed!"))
 
 
 # ------------------------------------------------------------------ copies, pickling, subclasses
@@ -663,10 +663,10 @@ def as_subclass(self, cls):
     try:
         t.__class__ = cls
     except TypeError:  # the class defines its own __slots__
-        own = attributes(t)
+        attribute_dict = attributes(t)
         t, first = MSTensor.__new__(cls), t
         MSTensor.__init__(t, first)
-        attributes(t).update(own)
+        attributes(t).update(attribute_dict)
     _function_protocol.subclass_made(cls, t)
     return t
 
@@ -709,13 +709,13 @@ def apply_(self, fn):
     if self._requires_grad_:
         raise RuntimeError("Can't call apply_() on Variable that requires grad. Use var.detach().apply_() instead.")
     flat = [fn(x) for x in a.reshape(-1).tolist()]
-    _check_numbers(flat)
+    _check_scalars(flat)
     a[...] = np.array(flat, a.dtype).reshape(a.shape)
     bump_version(self)
     return self
 
 
-def _check_numbers(values):
+def _check_scalars(values):
     for v in values:
         if not isinstance(v, (int, float, complex, np.generic, Tensor)):
             raise TypeError(f"must be real number, not {type(v).__name__}")

@@ -27,7 +27,7 @@ from mindtorch.torch import _device_storage as _there
 _U8 = np.dtype(np.uint8)
 _alive = weakref.WeakValueDictionary()  # id(root array) -> its UntypedStorage
 # id(root array) -> user attributes of a storage object that was garbage-collected
-_kept: dict[int, dict[str, object]] = {}
+_saved_attributes: dict[int, dict[str, object]] = {}
 _OWN = frozenset(("_u8", "_root", "_device", "_flat", "_pending", "_version_counter", "filename"))
 
 
@@ -56,8 +56,8 @@ def untyped(t):
         else:
             storage._set_flat(_there.flat_of(t), root)
             storage._version_counter = version_counter(t)
-        if _kept:
-            storage.__dict__.update(_kept.pop(id(root), {}))
+        if _saved_attributes:
+            storage.__dict__.update(_saved_attributes.pop(id(root), {}))
     return storage
 
 
@@ -249,10 +249,10 @@ class StorageBase(_StorageBase):
     def __del__(self):
         # Attributes that a user set on a storage live as long as its memory: a later storage object
         # on that memory gets them back. (`_OWN` is None at interpreter shutdown.)
-        own = self.__dict__
-        if len(own) > 3 and _OWN is not None and (kept := {k: v for k, v in own.items() if k not in _OWN}) and own.get("_root") is not None:
-            _kept[id(self._root)] = kept
-            weakref.finalize(self._root, _kept.pop, id(self._root), None).atexit = False
+        attribute_dict = self.__dict__
+        if len(attribute_dict) > 3 and _OWN is not None and (kept := {k: v for k, v in attribute_dict.items() if k not in _OWN}) and attribute_dict.get("_root") is not None:
+            _saved_attributes[id(self._root)] = kept
+            weakref.finalize(self._root, _saved_attributes.pop, id(self._root), None).atexit = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -67,7 +67,7 @@ def _check_rois(input, rois):
                            f"but type {input.dtype} does not equal {rois.dtype}")
 
 
-def _spread(ctx, grad):
+def _bins_rule(ctx, grad):
     return _bins_backward(grad, ctx.rois, kind=ctx.kind, scale=ctx.scale, size=ctx.size, samples=ctx.samples, shape=ctx.shapes[0])
 
 
@@ -77,7 +77,7 @@ def _gathered(ctx, grad):
 
 #: Mean over the bins of regions (`backend/cpu/vision.py`) and its gradient for the image. Both are
 #: linear; each is the other's gradient.
-_bins = primitive("region_bins", "image, rois, *, kind, scale, size, samples", _spread, None)
+_bins = primitive("region_bins", "image, rois, *, kind, scale, size, samples", _bins_rule, None)
 _bins_backward = primitive("region_bins_backward", "grad, rois, *, kind, scale, size, samples, shape", _gathered, None)
 
 
@@ -177,9 +177,9 @@ def _roi_pool_backward(grad, rois, argmax, spatial_scale, pooled_height, pooled_
     if not plane:
         return grad.new_zeros(batch_size, channels, height, width)
     image = rois[:, 0].long().reshape(-1, 1, 1, 1) * channels + torch.arange(channels, device=grad.device).reshape(1, -1, 1, 1)
-    place = (image * plane + argmax.clamp(0).long()).reshape(-1)
+    index = (image * plane + argmax.clamp(0).long()).reshape(-1)
     flat = grad.new_zeros(batch_size * channels * plane)
-    return flat.index_add(0, place, (grad * (argmax >= 0)).reshape(-1)).reshape(batch_size, channels, height, width)
+    return flat.index_add(0, index, (grad * (argmax >= 0)).reshape(-1)).reshape(batch_size, channels, height, width)
 
 
 @_op("ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
@@ -234,9 +234,9 @@ def _compose_columns(x, offset, mask, groups, geometry):
         for right in (0, 1):
             yy, xx = y0 + down, x0 + right
             inside = (yy >= 0) & (yy < h) & (xx >= 0) & (xx < w)
-            place = torch.where(inside, yy * w + xx, 0).reshape(n, groups, 1, -1).expand(-1, -1, c // groups, -1)
+            index = torch.where(inside, yy * w + xx, 0).reshape(n, groups, 1, -1).expand(-1, -1, c // groups, -1)
             weight = torch.where(inside, (v if down else 1 - v) * (u if right else 1 - u), 0)
-            total = total + planes.gather(3, place) * weight.reshape(n, groups, 1, -1)
+            total = total + planes.gather(3, index) * weight.reshape(n, groups, 1, -1)
     if mask is not None:
         total = total * mask.reshape(n, groups, 1, -1)
     return total.reshape(n, c, kh * kw, oh, ow).permute(0, 3, 4, 2, 1)

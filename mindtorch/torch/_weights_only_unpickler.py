@@ -260,19 +260,19 @@ _CALLABLE = {id(f) for f in _DEFAULT.values() if callable(f) and not isinstance(
 
 def _find(module, name):
     full = _globals.canonical(module, name)
-    shown = f"{module}.{name}" if module not in ("builtins", "__builtin__") else name
+    qualified_name = f"{module}.{name}" if module not in ("builtins", "__builtin__") else name
     package = module.partition(".")[0]
     if package in _BLOCKED:
-        raise Refused(f"Trying to load unsupported GLOBAL {shown} whose module {package} is blocked. {_HOSTILE}")
+        raise Refused(f"Trying to load unsupported GLOBAL {qualified_name} whose module {package} is blocked. {_HOSTILE}")
     found = _safe.get(full)
     if found is None:
         found = _DEFAULT.get(full)
     if found is None and (package in _RUNNERS or package in ("builtins", "__builtin__") and name in _RUNNING_BUILTINS):
-        raise Refused(f"Unsupported global: GLOBAL {shown} was not an allowed global by default. {_HOSTILE}")
+        raise Refused(f"Unsupported global: GLOBAL {qualified_name} was not an allowed global by default. {_HOSTILE}")
     if found is None:
         raise Refused(
-            f"Unsupported global: GLOBAL {shown} was not an allowed global by default. Please use "
-            f"`torch.serialization.add_safe_globals([{shown}])` or the `torch.serialization.safe_globals([{shown}])` "
+            f"Unsupported global: GLOBAL {qualified_name} was not an allowed global by default. Please use "
+            f"`torch.serialization.add_safe_globals([{qualified_name}])` or the `torch.serialization.safe_globals([{qualified_name}])` "
             "context manager to allowlist this global if you trust this class/function."
         )
     return found

@@ -194,15 +194,15 @@ class _Checksum:
         if self._aside is not None:
             self._aside.shutdown()
 
-    def _add(self, piece):
-        self.value = zlib.crc32(piece, self.value)
+    def _add(self, chunk):
+        self.value = zlib.crc32(chunk, self.value)
 
-    def add(self, piece):
+    def add(self, chunk):
         """Adds a piece. `value` is complete when the ``with`` block has ended."""
         if self._aside is None:
-            self._add(piece)
+            self._add(chunk)
         else:
-            self._aside.submit(self._add, piece)
+            self._aside.submit(self._add, chunk)
 
 
 class Reader:
@@ -315,16 +315,16 @@ class Reader:
         with _Checksum(size) as crc:
             while pos < size:
                 # Read in pieces, so that the checksum reads data that is still in the cache.
-                piece = out[pos : pos + _CHUNK]
+                chunk = out[pos : pos + _CHUNK]
                 if read_into is not None:
-                    n = read_into(piece)
+                    n = read_into(chunk)
                 else:
-                    data = self._f.read(len(piece))
+                    data = self._f.read(len(chunk))
                     n = len(data)
-                    piece[:n] = data
+                    chunk[:n] = data
                 if not n:
                     raise _broken(f"unexpected EOF in record {info.filename}")
-                crc.add(piece[:n])
+                crc.add(chunk[:n])
                 pos += n
         return crc.value
 
@@ -339,10 +339,10 @@ class Reader:
                     left -= len(data)
                     if not data:
                         break
-                piece = engine.decompress(data, min(_CHUNK, len(out) - pos))
-                out[pos : pos + len(piece)] = piece
-                crc = zlib.crc32(piece, crc)
-                pos += len(piece)
+                chunk = engine.decompress(data, min(_CHUNK, len(out) - pos))
+                out[pos : pos + len(chunk)] = chunk
+                crc = zlib.crc32(chunk, crc)
+                pos += len(chunk)
         except zlib.error as e:
             raise _broken(f"record {info.filename} does not decompress ({e})") from e
         if pos != len(out):
@@ -370,15 +370,15 @@ class Reader:
         return out
 
     def _new(self, size):
-        room = -(-size // ALIGNMENT) * ALIGNMENT
+        padded_size = -(-size // ALIGNMENT) * ALIGNMENT
         if size >= _ARENA // 2 or not size:
             return np.empty(size, np.uint8)
-        if len(self._arena) < room:
-            total = min(_ARENA, max(self._arena_left, 0) + room)
+        if len(self._arena) < padded_size:
+            total = min(_ARENA, max(self._arena_left, 0) + padded_size)
             self._arena_left -= total
             a = np.empty(total + ALIGNMENT, np.uint8)
             self._arena = memoryview(a)[-a.__array_interface__["data"][0] % ALIGNMENT :]
-        part, self._arena = self._arena[:size], self._arena[room:]
+        part, self._arena = self._arena[:size], self._arena[padded_size:]
         return np.frombuffer(part, np.uint8)
 
 

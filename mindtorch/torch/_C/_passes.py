@@ -67,25 +67,25 @@ def _current_graph_task_execution_order():
     return out
 
 
-class _Kept(threading.local):
+class _Stash(threading.local):
     def __init__(self):
         self.objects = {}
 
 
-_kept = _Kept()
+_stash = _Stash()
 
 
 def _stash_obj_in_tls(key, obj):
     """Stores an object under a key, for this thread and the backward passes it runs."""
-    _kept.objects[key] = obj
+    _stash.objects[key] = obj
 
 
 def _get_obj_in_tls(key):
-    return _kept.objects[key]
+    return _stash.objects[key]
 
 
 def _is_key_in_tls(key):
-    return key in _kept.objects
+    return key in _stash.objects
 
 
 class _WeakTensorRef:

@@ -19,7 +19,7 @@ from mindtorch.core.tensor import is_tensor
 from mindtorch.torch import random as _random
 from mindtorch.torch._dynamo import _capture, _guards, config
 from mindtorch.torch._dynamo.exc import BackendCompilerFailed
-from mindtorch.torch.fx._recorded import Writer, stand_in
+from mindtorch.torch.fx._recorded import Writer, example_tensor
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
 from mindtorch.torch.nn.modules.module import Module
@@ -66,8 +66,8 @@ def _state_names(fn, rec):
     """Returns {id of a tensor: name} for the parameters and buffers of the reachable modules, such
     as L_self_modules_fc_parameters_weight_."""
     found = {}
-    own = getattr(fn, "mod", None) or getattr(fn, "__self__", None)
-    modules = [(own, "self")] if isinstance(own, Module) else []
+    owner = getattr(fn, "mod", None) or getattr(fn, "__self__", None)
+    modules = [(owner, "self")] if isinstance(owner, Module) else []
     modules += [(m, type(m).__name__) for m in rec.after.seen.values() if isinstance(m, Module)]
     for root, name in modules:
         for path, m in root.named_modules():
@@ -95,7 +95,7 @@ def graph_module(graph, rec, fn, args, kwargs, entry_modes):
     def noted(node, value):
         t = tensors.get(value)
         if t is not None and t._handle is None:
-            node.meta["example_value"] = stand_in(tuple(t.shape), t.dtype, t.requires_grad, t._array.strides)
+            node.meta["example_value"] = example_tensor(tuple(t.shape), t.dtype, t.requires_grad, t._array.strides)
     w = Writer(g, seen=noted, used={*used, *outputs})
     for i, v in enumerate(inputs):
         t = tensors[v]
@@ -182,7 +182,7 @@ class Before:
         with no_grad():
             for t in {id(t): t for t in (*reached, *inputs)}.values():
                 self.tensors.append((t, t._version, t.grad_fn if t._requires_grad_ else None, t._requires_grad_, t.detach().clone()))
-        self.generator, self.stand = _random.get_rng_state(), _rng.device_states()
+        self.generator, self.rng_states = _random.get_rng_state(), _rng.device_states()
 
     def undo(self, rec):
         """Restores tensor values and the generators' state. False if that is not possible."""
@@ -196,12 +196,12 @@ class Before:
             for t, _, _, _, was in written:
                 t.detach().copy_(was)
         _random.set_rng_state(self.generator)
-        _rng.set_device_states(self.stand)
+        _rng.set_device_states(self.rng_states)
         return True
 
 
 @functools.cache
-def note(title):
+def note(label):
     """Logs once that the first call ran eagerly."""
     logging.getLogger("torch._dynamo").warning("%s: the first call ran eagerly instead of through the backend's callable, because it modifies tensors with autograd "
-                "history in place or uses an explicit random generator", title)
+                "history in place or uses an explicit random generator", label)

@@ -126,7 +126,7 @@ _PLAIN = _guards._SIMPLE
 _properties = {}
 
 
-def _stand():
+def _rng_fingerprint():
     """Returns a fingerprint of the random generators: every draw changes part of it. Assembling the
     full state is slow."""
     return default_generator._buf, default_generator._pos, default_generator._cached_normal, device_states()
@@ -151,7 +151,7 @@ class Recorder:
         self.reads = frozenset()  # names of attributes that the code may read
         # ids of lists and dicts among the arguments; outputs so far
         self.given, self.returned = frozenset(), []
-        self.stand = [*_stand()]  # fingerprint of the generators at the start
+        self.rng_fingerprint = [*_rng_fingerprint()]  # fingerprint of the generators at the start
         self.known = frozenset()  # ids of the tensors that the code can reach by itself
 
     # -- graph breaks
@@ -178,9 +178,9 @@ class Recorder:
             return
         if event == "call":
             code = frame.f_code
-            whole = self.wholes.get(code)
-            if whole is not None:
-                self._enter(whole, frame)
+            complete = self.wholes.get(code)
+            if complete is not None:
+                self._enter(complete, frame)
                 return
             cat = _categories.get(code)
             if cat is None:
@@ -279,7 +279,7 @@ class Recorder:
         set_profile(None)
         try:
             name = func.__name__
-            if (name in META and (name != "type" or len(args) + len(kwargs) == 1)) or _said_of(func) == "meta":
+            if (name in META and (name != "type" or len(args) + len(kwargs) == 1)) or _capture_setting(func) == "meta":
                 return func(*args, **kwargs)
             if name == "__get__":
                 func = _property_op(func)
@@ -304,12 +304,12 @@ class Recorder:
         templates, facts about their Values). None if the call ends the recording."""
         name = func.__name__
         try:
-            said = _said_of(func)
-            if name in LEAVES or said == "values" or said == "values of tensors" and any(is_tensor(x) for x in leaves(args)):
+            setting = _capture_setting(func)
+            if name in LEAVES or setting == "values" or setting == "values of tensors" and any(is_tensor(x) for x in leaves(args)):
                 raise Break(f"it takes values out of a tensor: {name}()")
             if name in GRADIENTS:
                 raise Break(f"it calls Tensor.{name}()")
-            if name in SIZES or _size_from_values(said, args, kwargs) or name in ("getitem", "__getitem__") and _has_mask(args[1]):
+            if name in SIZES or _size_from_values(setting, args, kwargs) or name in ("getitem", "__getitem__") and _has_mask(args[1]):
                 raise Break(f"the size of {name}()'s result depends on values")
             modes = modes_now()
             pa = tuple(self.template(a) for a in args)
@@ -323,17 +323,17 @@ class Recorder:
         """Records a call that has returned."""
         name = func.__name__
         try:
-            outs, places = [], []
-            self._results(r, (), outs, places)
+            outs, paths = [], []
+            self._results(r, (), outs, paths)
             if not outs and not (name.endswith("_") or "out" in pk or name in ("setitem", "__setitem__")):
                 raise Break(f"{name}() returns no tensor")
             if modes_now() != modes:
                 raise Break(f"{name}() switches the grad mode")
-            self.nodes.append(Node(_name_of(func), func, pa, pk, outs, places, modes, facts))
+            self.nodes.append(Node(_name_of(func), func, pa, pk, outs, paths, modes, facts))
         except Break as b:
             self.fail(b.reason, b.final)
 
-    def _results(self, r, path, outs, places):
+    def _results(self, r, path, outs, paths):
         if is_tensor(r):
             v = self.values.get(id(r))
             if v is None and type(r) is not Tensor and type(r) is not Parameter:
@@ -346,10 +346,10 @@ class Recorder:
             else:
                 self.facts[v] = self.describe(r)
             outs.append(v)
-            places.append(path)
+            paths.append(path)
         elif isinstance(r, (tuple, list)):
             for i, x in enumerate(r):
-                self._results(x, (*path, i), outs, places)
+                self._results(x, (*path, i), outs, paths)
         elif r is not None and not isinstance(r, _PLAIN):
             raise Break(f"a torch function returns a {type(r).__name__}")
 
@@ -369,8 +369,8 @@ class Recorder:
 
     def harmless(self):
         """True if the recorded ops neither modify anything in place nor draw random numbers."""
-        buffer, *stand = _stand()
-        if buffer is not self.stand[0] or stand != self.stand[1:]:
+        buffer, *fingerprint = _rng_fingerprint()
+        if buffer is not self.rng_fingerprint[0] or fingerprint != self.rng_fingerprint[1:]:
             return False
         wholes = {"apply", *(f.__name__ for f in allowed)}
         for n in self.nodes:
@@ -459,23 +459,23 @@ class Recorder:
         raise Break(f"it returns a {_guards.module_of(t)}.{t.__qualname__}")
 
 
-def _said_of(func):
+def _capture_setting(func):
     """Returns the `capture` setting of an op's record, or None."""
     record = record_of(func)
     return None if record is None else record.capture
 
 
-def _size_from_values(said, args, kwargs):
+def _size_from_values(setting, args, kwargs):
     """True if the shape of the result depends on the values of a tensor, according to the op's
     record."""
     rest = (*args[1:], *kwargs.values())
-    if said == "sizes if alone":
+    if setting == "sizes if alone":
         return not rest
-    if said == "sizes unless told":
+    if setting == "sizes unless told":
         return not any(x.__class__ is int and x >= 0 for x in rest)
-    if said == "sizes of tensors":
+    if setting == "sizes of tensors":
         return any(is_tensor(x) for x in leaves(rest or args))
-    return said == "sizes"
+    return setting == "sizes"
 
 
 def _writes(node):

@@ -88,9 +88,9 @@ def explain(f, *extra_args, **extra_kwargs):
         c = eval_frame.Compiled(fn, {**own.options, "fullgraph": False} if mindspore else
                                 {"fullgraph": False, "dynamic": None, "backend": "eager", "mode": None, "options": {}})
         if _mindspore.USED:
-            told = _on_npu(c, args, kwargs)
-            if told is not None:
-                return told
+            explanation = _on_npu(c, args, kwargs)
+            if explanation is not None:
+                return explanation
         tried = None
         for _ in range(16):
             c(args, kwargs)

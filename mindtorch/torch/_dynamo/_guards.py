@@ -80,7 +80,7 @@ def ours(filename):
     return filename.startswith(PACKAGE) or filename.startswith(GENERATED)
 
 
-def _foreign_class(cls):
+def _is_user_class(cls):
     """True for a user-defined class (whose attributes may change); False for classes of Python,
     NumPy or this package."""
     module = module_of(cls)
@@ -213,8 +213,8 @@ class Scope:
     def function(self, fn, path, stack=None, globals_=True):
         """Traverses the closure, defaults and (for user functions) the globals that a function
         names."""
-        own = stack is None
-        stack = [] if own else stack
+        outermost = stack is None
+        stack = [] if outermost else stack
         self._constants(fn)
         self._hung_on(fn, path, stack)
         for i, cell in enumerate(fn.__closure__ or ()):
@@ -232,7 +232,7 @@ class Scope:
             stack.append((fn.__kwdefaults__, f"{path}'s defaults", True))
         if globals_ and not ours(fn.__code__.co_filename) and not is_stdlib(fn.__code__.co_filename):
             self._globals(fn.__code__, fn.__globals__, stack)
-        if own:
+        if outermost:
             self._rest(stack)
 
     def code(self, code, globals_):
@@ -243,12 +243,12 @@ class Scope:
 
     def _hung_on(self, fn, path, stack):
         """Traverses the attributes of a function."""
-        own = fn.__dict__
+        attribute_dict = fn.__dict__
         if self.names is not None:
             # the last two are read by inspect
-            self._space(own, "attribute", self.names | {"__signature__", "__wrapped__"})
-        self._own(fn, own)
-        for k, x in list(own.items()):
+            self._space(attribute_dict, "attribute", self.names | {"__signature__", "__wrapped__"})
+        self._own(fn, attribute_dict)
+        for k, x in list(attribute_dict.items()):
             stack.append((x, f"{path}.{k}", self.names is not None and self._wanted(k)))
 
     def _globals(self, code, scope, stack):
@@ -351,7 +351,7 @@ class Scope:
         t = type(v)
         if t in _EXACT or t is object:
             return
-        if isinstance(v, _INERT) or isinstance(v, (*_SIMPLE, enum.Enum)) and not (_foreign_class(t) and t.__flags__ & (1 << 9)):
+        if isinstance(v, _INERT) or isinstance(v, (*_SIMPLE, enum.Enum)) and not (_is_user_class(t) and t.__flags__ & (1 << 9)):
             return
         if id(v) in self.seen:
             return
@@ -513,10 +513,10 @@ class Scope:
         if getattr(cls, "_is_protocol", False) and self.names is not None:
             self._protocol(cls)
         for c in cls.__mro__:
-            foreign = _foreign_class(c)
-            if c.__flags__ & (1 << 9) and (foreign or self.names is not None):
-                self._entries(c, foreign)
-            if not foreign:
+            is_user_class = _is_user_class(c)
+            if c.__flags__ & (1 << 9) and (is_user_class or self.names is not None):
+                self._entries(c, is_user_class)
+            if not is_user_class:
                 continue
             self._slot(("mro", id(c)), ("attr", c, "__mro__", c.__mro__))
             if self.names is not None and "__subclasses__" in self.names:
@@ -528,7 +528,7 @@ class Scope:
                     if k not in ("__init__",):
                         continue
                 stack.append((x, f"{c.__name__}.{k}", self._wanted(k) and not isinstance(x, types.FunctionType)))
-        if _foreign_class(type(cls)) and type(cls) is not abc.ABCMeta:
+        if _is_user_class(type(cls)) and type(cls) is not abc.ABCMeta:
             self._class(type(cls), path, stack)
 
     def _entries(self, cls, foreign):

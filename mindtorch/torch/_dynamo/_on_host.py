@@ -84,9 +84,9 @@ def _order_of_draws(gm):
         if order is None or order == tuple(range(len(order))):
             continue
         with gm.graph.inserting_after(n):
-            again = gm.graph.call_function(_as_before, (n, order))
-            again.meta.update(n.meta)
-        n.replace_all_uses_with(again, delete_user_cb=lambda user, again=again: user is not again)
+            reordered = gm.graph.call_function(_as_before, (n, order))
+            reordered.meta.update(n.meta)
+        n.replace_all_uses_with(reordered, delete_user_cb=lambda user, reordered=reordered: user is not reordered)
         with gm.graph.inserting_before(n):
             n.args = (gm.graph.call_function(_in_order, (n.args[0], order)), *n.args[1:])
         changed = True

@@ -9,4 +9,4 @@ __all__ = ["cond", "cond_op"]
 @operator("cond")
 def cond_op(pred, true_fn, false_fn, operands=()):
     """Returns true_fn(*operands) if pred, else false_fn(*operands)."""
-    return _control_flow.taken_branch(pred, true_fn, false_fn, operands)
+    return _control_flow.run_branch(pred, true_fn, false_fn, operands)

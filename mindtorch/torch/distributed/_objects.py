@@ -91,17 +91,17 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
     sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(len(object_list), np.int64)
     c.broadcast(wrap_array(sizes), group=pg, group_src=root)
     _checked(sizes, f"object {{}} of rank {root}")
-    whole = np.concatenate(raws) if mine and raws else np.zeros(int(sizes.sum()), np.uint8)
-    c.broadcast(wrap_array(whole), group=pg, group_src=root)
+    joined = np.concatenate(raws) if mine and raws else np.zeros(int(sizes.sum()), np.uint8)
+    c.broadcast(wrap_array(joined), group=pg, group_src=root)
     if not mine:
-        _fill(object_list, whole, sizes)
+        _fill(object_list, joined, sizes)
     return None
 
 
-def _fill(object_list, whole, sizes):
+def _fill(object_list, joined, sizes):
     at = 0
     for i, n in enumerate(sizes):
-        object_list[i] = _load(whole[at:at + n])
+        object_list[i] = _load(joined[at:at + n])
         at += n
 
 
@@ -151,7 +151,7 @@ def recv_object_list(object_list, src=None, group=None, device=None, group_src=N
     sizes = wrap_array(np.zeros(len(object_list), np.int64))
     source = c.recv(sizes, group=pg, **({} if peer is None else {"group_src": peer}))
     _checked(host_memory(sizes), f"object {{}} of rank {source}")
-    whole = np.zeros(int(host_memory(sizes).sum()), np.uint8)
-    c.recv(wrap_array(whole), source, group=pg)
-    _fill(object_list, whole, host_memory(sizes))
+    joined = np.zeros(int(host_memory(sizes).sum()), np.uint8)
+    c.recv(wrap_array(joined), source, group=pg)
+    _fill(object_list, joined, host_memory(sizes))
     return source

@@ -24,9 +24,9 @@ class Work:
             self._event.set()
             future = self._future
         if future is not None:
-            self._settle(future)
+            self._set_future(future)
 
-    def _settle(self, future):
+    def _set_future(self, future):
         if self._error is None:
             future.set_result(self._result)
         else:
@@ -75,7 +75,7 @@ class Work:
             else:
                 return self._future
         if ready:
-            self._settle(self._future)
+            self._set_future(self._future)
         return self._future
 
     def _source_rank(self):

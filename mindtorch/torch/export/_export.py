@@ -17,7 +17,7 @@ from mindtorch.torch.export.exported_program import ExportedProgram, ModuleCallE
 from mindtorch.torch.export.graph_signature import (ConstantArgument, ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec,
                                                     TensorArgument)
 from mindtorch.torch._dynamo.exc import UserError
-from mindtorch.torch.fx._recorded import Writer, spelled, stand_in
+from mindtorch.torch.fx._recorded import Writer, spelled, example_tensor
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.interpreter import Interpreter
 from mindtorch.torch.fx.passes.shape_prop import TensorMetadata
@@ -182,8 +182,8 @@ class _Build:
                 _note(node, value)
         used = {v for n in graph.nodes for v in n.values} | {v for v in self.out if isinstance(v, Value)}
         w = Writer(g, spell, size, noted, used)
-        specs, constants, kept = [], {}, mod.state_dict(keep_vars=True)
-        state = {n: t for n, t in (*self.parameters.items(), *self.buffers.items()) if n in kept}
+        specs, constants, saved = [], {}, mod.state_dict(keep_vars=True)
+        state = {n: t for n, t in (*self.parameters.items(), *self.buffers.items()) if n in saved}
         of = {p.name: p for p in graph.parameters}
         for prefix, kind, found in (("p_", InputKind.PARAMETER, self.parameters), ("b_", InputKind.BUFFER, self.buffers)):
             for name, t in found.items():
@@ -260,12 +260,12 @@ def _bounds(d):
 def _note(node, value):
     from mindtorch.core.dtypes import NAMES
     shape = tuple(getattr(s, "example", s) for s in value.shape)
-    node.meta["val"] = stand_in(shape, NAMES[value.dtype])
+    node.meta["val"] = example_tensor(shape, NAMES[value.dtype])
     node.meta["tensor_meta"] = _about(node.meta["val"])
 
 
 def _note_tensor(node, t):
-    node.meta["val"] = stand_in(tuple(t.shape), t.dtype, t.requires_grad)
+    node.meta["val"] = example_tensor(tuple(t.shape), t.dtype, t.requires_grad)
     node.meta["tensor_meta"] = _about(t)
 
 
@@ -281,12 +281,12 @@ def _hold(program, call, inputs, given, free, state):
     in_spec = program.call_spec.in_spec
     trials, several = [inputs], inputs
     for name in dict.fromkeys(n for n, _ in free.values()):
-        places = [p for p, (n, _) in free.items() if n == name]
-        low, high = _bounds(free[places[0]][1])
-        n = inputs[places[0][0]].shape[places[0][1]] + 1
+        axes = [p for p, (n, _) in free.items() if n == name]
+        low, high = _bounds(free[axes[0]][1])
+        n = inputs[axes[0][0]].shape[axes[0][1]] + 1
         if high is None or n <= high:
-            trials.append(resized(inputs, places, n))
-            several = resized(several, places, n)
+            trials.append(resized(inputs, axes, n))
+            several = resized(several, axes, n)
     if len(trials) > 2:
         trials.append(several)
     for tensors in trials:

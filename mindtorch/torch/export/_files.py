@@ -208,7 +208,7 @@ def load(f, extra_files=None):
         nodes[n["name"]] = node
         if n["like"] is not None:
             shape, dtype, rg = n["like"]
-            v = node.meta["val"] = _recorded.stand_in(tuple(shape), dtypes.NAMES[dtype], rg)
+            v = node.meta["val"] = _recorded.example_tensor(tuple(shape), dtypes.NAMES[dtype], rg)
             node.meta["tensor_meta"] = TensorMetadata(v.shape, v.dtype, rg, v.stride(), None, False, {})
 
     def argument(name, constant, value):

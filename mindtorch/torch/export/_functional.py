@@ -86,7 +86,7 @@ def functional(ep):
             if t is tensor[node] and m in env:
                 env[m] = new
 
-    def alone(node, writer):
+    def check_unaliased(node, writer):
         """Raises NotImplementedError if memory that `writer` modifies is used later through another
         view."""
         t = tensor[node]
@@ -107,7 +107,7 @@ def functional(ep):
         if getattr(n.target, "_opname", "") == "batch_norm" and n.args[5] is True:
             x, w, b, mean, var, _, momentum, eps = n.args[:8]
             for s in (mean, var):
-                alone(s, n)
+                check_unaliased(s, n)
             f = _ops.namespace("aten")._native_batch_norm_legit_functional.default
             made = graph.create_node("call_function", f, tuple(env.get(a, a) for a in (x, w, b, mean, var)) + (True, momentum, eps),
                                      name="_native_batch_norm_legit_functional")
@@ -121,7 +121,7 @@ def functional(ep):
         if n.target is operator.setitem or not n.args or n.args[0] not in tensor:
             _refuse(n, "it modifies a part of a tensor")
         op, target = _without_writing(n)
-        alone(n.args[0], n)
+        check_unaliased(n.args[0], n)
         new = graph.create_node(op, target, *(_mapped(a, env) for a in (n.args, n.kwargs)), name=getattr(target, "_opname", None))
         new.meta = copy.copy(n.meta)
         env[n] = new

@@ -35,19 +35,19 @@ class Recorder(AsRan):
         self.paused += 1
         try:
             out = e.original(*args, **kwargs)
-            held = out.detach().clone()
+            saved = out.detach().clone()
         finally:
             self.paused -= 1
-        value = self.bind(held, self.new(held, "constant", dynamic=False, tensor=held))
+        value = self.bind(saved, self.new(saved, "constant", dynamic=False, tensor=saved))
         self.finish(self.node("clone", Tensor.clone, (value,)), out)
         return out
 
     @staticmethod
     def refused(name, entry, args, kwargs):
         op = getattr(entry, "op", None)
-        said = None if op is None else op.capture
+        setting = None if op is None else op.capture
         index = len(args) > 1 and name.endswith(("getitem", "__getitem__")) and _has_mask(args[1])
-        if index or said is not None and _size_from_values(said, args, kwargs):
+        if index or setting is not None and _size_from_values(setting, args, kwargs):
             raise NotImplementedError(f"torch.export: the size of the result of {name} depends on values (an unbacked size in PyTorch), which exported "
                                       "programs do not support")
 
@@ -57,7 +57,7 @@ def undone(tensors):
     """Context manager: afterwards, restores the tensors that were modified in place and the state
     of the default generators."""
     with no_grad():
-        kept = [(t, t._version, t.detach().clone()) for t in tensors]
+        saved = [(t, t._version, t.detach().clone()) for t in tensors]
     there = rng.device_states()
     try:
         with fork_rng():
@@ -65,13 +65,13 @@ def undone(tensors):
     finally:
         rng.set_device_states(there)
         with no_grad():
-            for t, version, was in kept:
+            for t, version, was in saved:
                 if t._version != version:
                     t.detach().copy_(was)
 
 
 @contextlib.contextmanager
-def _whole_functions():
+def _complete_functions():
     """Context manager: `autograd.Function.apply` is recorded as one call of the graph, with its own
     gradient."""
     before = Function.__dict__["apply"]
@@ -116,7 +116,7 @@ def record(call, inputs, names, wanted, strict):
       wanted   {index of an input: {axis: Dim or hint}}: requested dynamic dimensions
     """
     def once(tensors):
-        with _whole_functions():
+        with _complete_functions():
             return trace(call, tensors, leaf=lambda name: name not in COMPOSED, names=names, call=lambda fn, xs: fn(xs), escaped=_escape(strict),
                          kind=Recorder)
     made = {}
@@ -183,11 +183,11 @@ def _others(n, d):
     return found[:2]
 
 
-def resized(inputs, places, size):
+def resized(inputs, axes, size):
     """Returns the inputs with another size at these (input, axis) pairs. Values are repeated
     cyclically."""
     out = list(inputs)
-    for j, axis in places:
+    for j, axis in axes:
         t = out[j]
         index = wrap_array(np.arange(size) % max(t.shape[axis], 1))
         with no_grad():

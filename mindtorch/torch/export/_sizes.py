@@ -47,9 +47,9 @@ def assignments(free):
     return found + ([{i: d.others[1] for i, d in enumerate(free)}] if len(free) > 1 else [])
 
 
-def _fitted(numbers, free, sizes, what):
+def _fitted(observed, free, sizes, what):
     """Returns the `Size` that has these values in the traces."""
-    of = {tuple(sorted(s.items())): v for s, v in zip(sizes, numbers)}
+    of = {tuple(sorted(s.items())): v for s, v in zip(sizes, observed)}
     at = {c: of[tuple((i, free[i].others[0]) for i in c)] for c in _subsets(len(free))}
     terms = {}
     for c in at:
@@ -57,18 +57,18 @@ def _fitted(numbers, free, sizes, what):
         together = sum((-1) ** (len(c) - len(part)) * at[part] for part in at if set(part) <= set(c))
         step = math.prod(free[i].others[0] - free[i].base for i in c)
         if together % step:
-            raise SpecializationError(f"{what} has {numbers[0]} for the sizes {_said(free)}, but its values for other sizes are not linear with integer coefficients")
+            raise SpecializationError(f"{what} has {observed[0]} for the sizes {_size_text(free)}, but its values for other sizes are not linear with integer coefficients")
         for part in _subsets(len(c)):
             dims = tuple(c[k] for k in part)
             terms[dims] = terms.get(dims, 0) + together // step * math.prod(-free[i].base for i in c if i not in dims)
-    kept = tuple((n, dims) for dims, n in sorted(terms.items(), key=lambda t: (-len(t[0]), t[0])) if n)
-    for s, v in zip(sizes, numbers):
-        if value(kept, [s.get(i, d.base) for i, d in enumerate(free)].__getitem__) != v:
-            raise SpecializationError(f"{what} is {numbers[0]} for the sizes {_said(free)} and {v} for { {free[i].name: n for i, n in s.items()} }: not linear in each")
-    return Size(0, 0, 1, 0, numbers[0], "size", kept)
+    nonzero = tuple((n, dims) for dims, n in sorted(terms.items(), key=lambda t: (-len(t[0]), t[0])) if n)
+    for s, v in zip(sizes, observed):
+        if value(nonzero, [s.get(i, d.base) for i, d in enumerate(free)].__getitem__) != v:
+            raise SpecializationError(f"{what} is {observed[0]} for the sizes {_size_text(free)} and {v} for { {free[i].name: n for i, n in s.items()} }: not linear in each")
+    return Size(0, 0, 1, 0, observed[0], "size", nonzero)
 
 
-def _said(free):
+def _size_text(free):
     return {d.name: d.base for d in free}
 
 
@@ -90,7 +90,7 @@ def mark(graphs, free, sizes):
     """
     base = graphs[0]
     if any([n.op for n in g.nodes] != [n.op for n in base.nodes] for g in graphs):
-        raise SpecializationError(f"the computation itself depends on the sizes {_said(free)}: other sizes run different ops")
+        raise SpecializationError(f"the computation itself depends on the sizes {_size_text(free)}: other sizes run different ops")
     done = set()
 
     def shapes(xs, what):
@@ -122,7 +122,7 @@ def mark(graphs, free, sizes):
         if isinstance(x, slice):
             return slice(*(same([getattr(y, n) for y in xs], what) for n in ("start", "stop", "step")))
         if any(not (y is x or y == x or x != x and y != y) for y in xs):
-            raise SpecializationError(f"an argument of {what} is {x!r} for the sizes {_said(free)}, but has a different value for other sizes")
+            raise SpecializationError(f"an argument of {what} is {x!r} for the sizes {_size_text(free)}, but has a different value for other sizes")
         return x
     for vs in zip(*(g.inputs for g in graphs)):
         shapes(vs, "the inputs")

@@ -51,20 +51,20 @@ def custom_vmap(function, info, in_dims, args):
 
 def _by_rule(function, level, args):
     """Calls a function's own vmap rule on the tensors of all slices."""
-    def place(x):
+    def batch_dim(x):
         if not is_tensor(x) or not vmap.remove_batch_dim(x, level)[1]:
             return None
         entered = level.given.get(id(x))
         return 0 if entered is None else entered[2]
 
-    def whole(x):
+    def unbatched(x):
         if not is_tensor(x):
             return x
         # the rule receives the tensors that were passed to vmap, unchanged
         entered = level.given.get(id(x))
         return vmap.remove_batch_dim(x, level)[0] if entered is None else entered[1]
     with vmap._Outside(level), functorch_levels.below(level) if level.marks else contextlib.nullcontext():
-        outs, at, spec = custom_vmap(function, VmapInfo(level.size, level.randomness), tree_map(place, tuple(args)), tree_map(whole, tuple(args)))
+        outs, at, spec = custom_vmap(function, VmapInfo(level.size, level.randomness), tree_map(batch_dim, tuple(args)), tree_map(unbatched, tuple(args)))
         done = []
         for x, d in zip(outs, at):
             if is_tensor(x):
@@ -87,8 +87,8 @@ def apply(function, level, args, kwargs):
     if level.marks:
         check_vmap_support(function)
     tensors = [x for x in tree_leaves((args, kwargs)) if is_tensor(x)]
-    own = [x for x in tensors if vmap.level_of(x) is level]
-    inside = mode.on and any([x._requires_grad_ for x in own])
+    batched = [x for x in tensors if vmap.level_of(x) is level]
+    inside = mode.on and any([x._requires_grad_ for x in batched])
     outside = mode.on and level.outside and any([vmap.remove_batch_dim(x, level)[0]._requires_grad_ for x in tensors])
     rule = has_vmap_rule(function)
     if inside and outside:

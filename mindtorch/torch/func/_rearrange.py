@@ -24,25 +24,25 @@ def rearrange(tensor, pattern, **axes_lengths):
         tensor = OPS["stack"].public(tuple(tensor) if isinstance(tensor, (list, tuple)) else tensor)
     left, right = _sides(pattern)
     names = [_names(left), _names(right)]
-    alone = set(names[0]) ^ set(names[1])
+    one_sided = set(names[0]) ^ set(names[1])
     if "..." in names[1] and "..." not in names[0]:
         raise ValueError(f"Ellipsis found in right side, but not left side of a pattern {pattern}")
-    if alone:
-        raise ValueError(f"Identifiers only on one side of rearrange expression (should be on both): {alone}")
+    if one_sided:
+        raise ValueError(f"Identifiers only on one side of rearrange expression (should be on both): {one_sided}")
     unknown = set(axes_lengths) - set(names[0])
     if unknown:
         raise ValueError(f"Identifiers not found in rearrange expression: {unknown}")
     if any(isinstance(g, list) and "..." in g for g in left):
         raise ValueError(f"Ellipsis in parentheses on the left side is not allowed: {pattern}")
-    spread, count = [], tensor.ndim - sum(g != "..." for g in left)
+    ellipsis_dims, count = [], tensor.ndim - sum(g != "..." for g in left)
     if "..." in left:
         if count < 0:
             raise ValueError(f"Number of dimensions in pattern ({len(left) - 1}) must be less than or equal to the number of dimensions in the tensor ({tensor.ndim})")
-        spread = [("...", i) for i in range(count)]
+        ellipsis_dims = [("...", i) for i in range(count)]
     elif count:
         raise ValueError(f"Number of dimensions in pattern ({len(left)}) must be equal to the number of dimensions in the tensor ({tensor.ndim})")
     sizes, order = {}, []
-    for group, size in zip(_wide(left, spread), tensor.shape):
+    for group, size in zip(_expanded(left, ellipsis_dims), tensor.shape):
         known = [axes_lengths.get(n) for n in group]
         if None in known:
             rest = math.prod([k for k in known if k is not None])
@@ -53,7 +53,7 @@ def rearrange(tensor, pattern, **axes_lengths):
             raise ValueError(f"the product of the sizes {dict(zip(group, known))} is not the dimension's size {size}, in {pattern!r}")
         sizes.update(zip(group, known))
         order += group
-    groups = _wide(right, spread)
+    groups = _expanded(right, ellipsis_dims)
     t = tensor.reshape([sizes[n] for n in order]).permute([order.index(n) for g in groups for n in g])
     return t.reshape([math.prod([sizes[n] for n in g]) for g in groups])
 
@@ -100,12 +100,12 @@ def _names(side):
     return [n for g in side for n in (g if isinstance(g, list) else [g])]
 
 
-def _wide(side, spread):
+def _expanded(side, ellipsis_dims):
     """Returns the groups of a side with the ellipsis replaced by its dimensions."""
     found = []
     for g in side:
         if g == "...":
-            found += [[n] for n in spread]
+            found += [[n] for n in ellipsis_dims]
         else:
-            found.append([m for n in (g if isinstance(g, list) else [g]) for m in (spread if n == "..." else [n])])
+            found.append([m for n in (g if isinstance(g, list) else [g]) for m in (ellipsis_dims if n == "..." else [n])])
     return found

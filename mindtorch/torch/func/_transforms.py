@@ -150,7 +150,7 @@ class _Level:
         return tree_map(outside, tree)
 
 
-def argument_places(argnums, count):
+def argument_indices(argnums, count):
     """Returns the argument indices as a tuple of non-negative ints. Raises PyTorch's errors."""
     if not isinstance(argnums, (int, tuple)):
         raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
@@ -242,7 +242,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        nums = argument_places(argnums, len(args))
+        nums = argument_indices(argnums, len(args))
         level = _Level()
         with level:
             inside, flat, specs = _enter_args(level, args, nums)
@@ -487,7 +487,7 @@ def _jacobian(name, func, argnums, has_aux, chunk=None):
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        nums = argument_places(argnums, len(args))
+        nums = argument_indices(argnums, len(args))
         level = _Level("grad" if name == "jacrev" else "jvp")
         with level:
             inside, flat, specs = _enter_args(level, args, nums)
@@ -541,7 +541,7 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        nums = argument_places(argnums, len(args))
+        nums = argument_indices(argnums, len(args))
         trees = [tree_flatten(args[n]) for n in nums]
         ins, specs = [x for leaves, _ in trees for x in leaves], [spec for _, spec in trees]
         _check_inputs(ins)

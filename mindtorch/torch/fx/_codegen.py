@@ -243,11 +243,11 @@ class CodeGen:
                 if n not in seen:
                     seen.add(n)
                     last.setdefault(node, []).append(n)
-        body, said = [], None
+        body, last_location = [], None
         for i, node in enumerate(nodes):
             line = self._statement(node, root_module)
-            if verbose and node.op not in ("placeholder", "output") and (where := _where(node)) != said:
-                said = where
+            if verbose and node.op not in ("placeholder", "output") and (where := _where(node)) != last_location:
+                last_location = where
                 body.append(_of(f"# {where}\n", i))
             if node.op == "placeholder":
                 if line:
@@ -267,12 +267,12 @@ class CodeGen:
         wrapped = "\n".join(f'torch.fx._symbolic_trace.wrap("{name}")' for name in self._wrapped)
         head = f"\n{wrapped}\n\n{self.gen_fn_def(self._free, self._returns[0])}"
         code = "\n".join("    " + line for line in "".join(body).lstrip("\n").split("\n"))
-        python = PythonCode(f"{head}\n{code}\n    ", self._globals, _numbers(body), head.count("\n") + 1)
+        python = PythonCode(f"{head}\n{code}\n    ", self._globals, _line_numbers(body), head.count("\n") + 1)
         del self._globals, self._free, self._wrapped, self._returns, self._namespace
         return python
 
 
-def _numbers(body):
+def _line_numbers(body):
     """Returns {line of the body, from 1: index of its node}."""
     found, at, number = {}, 1, None
     for text in body:

@@ -35,11 +35,11 @@ def _items(d, spec):
     return [d[k] for k in spec.context]
 
 
-def _places(d, spec):
+def _elements(d, spec):
     return [d[i] for i in range(len(spec.children_specs))]
 
 
 register_pytree_flatten_spec(dict, _items, lambda d, spec: list(d) == list(spec.context))
-register_pytree_flatten_spec(list, _places, lambda d, spec: len(d) == len(spec.children_specs))
-register_pytree_flatten_spec(tuple, _places, lambda d, spec: len(d) == len(spec.children_specs))
-register_pytree_flatten_spec(collections.namedtuple, _places, lambda d, spec: len(d) == len(spec.children_specs))
+register_pytree_flatten_spec(list, _elements, lambda d, spec: len(d) == len(spec.children_specs))
+register_pytree_flatten_spec(tuple, _elements, lambda d, spec: len(d) == len(spec.children_specs))
+register_pytree_flatten_spec(collections.namedtuple, _elements, lambda d, spec: len(d) == len(spec.children_specs))

@@ -61,13 +61,13 @@ def spelled(call):
     return "call_method", name, args, kwargs
 
 
-def stand_in(shape, dtype, requires_grad=False, strides=None):
+def example_tensor(shape, dtype, requires_grad=False, strides=None):
     """Returns a tensor of zeros with this geometry, for a node's meta. Its memory is not allocated
     until it is read."""
     a = np.zeros(shape, dtype.np)
     if strides is not None and strides != a.strides and a.size and min(strides) >= 0:
-        held = np.zeros(sum((n - 1) * s for n, s in zip(shape, strides)) + a.itemsize, np.uint8)
-        a = np.ndarray(shape, dtype.np, held.data, 0, strides)
+        storage = np.zeros(sum((n - 1) * s for n, s in zip(shape, strides)) + a.itemsize, np.uint8)
+        a = np.ndarray(shape, dtype.np, storage.data, 0, strides)
     r = wrap_array(a)
     return r.requires_grad_() if requires_grad else r
 

@@ -356,11 +356,11 @@ class Tracer(TracerBase):
                     if not hasattr(out.node, k):
                         setattr(out.node, k, v)
                 return out
-            said = f"{name} has been specialized to have value {x} but got another value"
+            message = f"{name} has been specialized to have value {x} but got another value"
             if x is None:
-                self.create_proxy("call_function", _assert_is_none, (out, said), {})
+                self.create_proxy("call_function", _assert_is_none, (out, message), {})
             elif isinstance(x, base_types):
-                _torch()._assert(out == x, said)
+                _torch()._assert(out == x, message)
             else:
                 warnings.warn(f"Was not able to add assertion to guarantee correct input {name} to specialized function. It is up to the user to "
                               "make sure that your inputs match the inputs you specialized the function with.", stacklevel=2)

@@ -166,9 +166,9 @@ class Lists(InPlace):
         return torch._foreach_mul_([p], c)[0]
 
 
-def _nadam(xp, options, numbers, g, p, m, v):
+def _nadam(xp, options, scalars, g, p, m, v):
     maximize, decay, decoupled = options
-    of_grad, of_mean, corr, eps, wd, w1, b2, w2 = numbers
+    of_grad, of_mean, corr, eps, wd, w1, b2, w2 = scalars
     if decay and decoupled:
         xp.mul_(p, wd)
     d = xp.gradient(g, p, wd, maximize, decay and not decoupled)
@@ -178,9 +178,9 @@ def _nadam(xp, options, numbers, g, p, m, v):
     xp.sub_div_(p, mean, scale, of_mean)
 
 
-def _radam(xp, options, numbers, g, p, m, v):
+def _radam(xp, options, scalars, g, p, m, v):
     maximize, decay, decoupled, rectify = options
-    corr, lr, root, rect, eps, wd, w1, b2, w2 = numbers
+    corr, lr, root, rect, eps, wd, w1, b2, w2 = scalars
     if decay and decoupled:
         xp.mul_(p, wd)
     d = xp.gradient(g, p, wd, maximize, decay and not decoupled)
@@ -190,17 +190,17 @@ def _radam(xp, options, numbers, g, p, m, v):
     p.addcmul_(mean, scale.add_(0.0 if rectify else -size))
 
 
-def _adagrad(xp, options, numbers, g, p, total):
+def _adagrad(xp, options, scalars, g, p, total):
     maximize, decay = options
-    size, eps, wd = numbers
+    size, eps, wd = scalars
     d = xp.gradient(g, p, wd, maximize, decay)
     root = xp.add_square_(total, d).sqrt().add_(eps)
     p.addcdiv_(xp.mul_(d, -size) if decay or maximize else d * -size, root)
 
 
-def _asgd(xp, options, numbers, g, p, average):
+def _asgd(xp, options, scalars, g, p, average):
     maximize, decay, _ = options
-    eta, keep, mu, wd = numbers
+    eta, keep, mu, wd = scalars
     d = xp.gradient(g, p, wd, maximize, decay).add(p, alpha=(1 - keep) / eta)
     p.addcmul_(d, p.new_tensor(eta), value=-1)
     average.addcmul_(p.sub(average), p.new_tensor(mu))

@@ -53,16 +53,16 @@ def _tensors(a, e, o, path):
         return
     rtol, atol = (o.rtol, o.atol) if o.rtol is not None else default_tolerances(a, e)
     x, y = [to_host(t.detach().to_dense() if isinstance(t, Sparse) else t.detach()) for t in (a, e)]
-    wide = np.complex128 if "c" in (x.dtype.kind, y.dtype.kind) else np.float64
+    upcast_dtype = np.complex128 if "c" in (x.dtype.kind, y.dtype.kind) else np.float64
     exact = x.dtype.kind in "biu" and y.dtype.kind in "biu" and rtol == 0 and atol == 0
     with np.errstate(all="ignore"):
         if exact:
             good = x == y
         else:
-            good = np.isclose(x.astype(wide), y.astype(wide), rtol=rtol, atol=atol, equal_nan=o.equal_nan)
+            good = np.isclose(x.astype(upcast_dtype), y.astype(upcast_dtype), rtol=rtol, atol=atol, equal_nan=o.equal_nan)
         if good.all():
             return
-        x, y = x.astype(wide), y.astype(wide)
+        x, y = x.astype(upcast_dtype), y.astype(upcast_dtype)
         diff = np.abs(x - y)
         rel = diff / np.abs(y)
     bad = int((~good).sum())
@@ -84,7 +84,7 @@ def _allowed(limit, label):
     return "" if label == "equal" else f" (up to {limit} allowed)"
 
 
-def _numbers(a, e, o, path):
+def _compare_numbers(a, e, o, path):
     if o.check_dtype and type(a) is not type(e):
         _fail(o, f"The (d)types do not match: {type(a)} != {type(e)}.", path)
     kind = "complex128" if isinstance(a, complex) or isinstance(e, complex) else "float64"
@@ -121,7 +121,7 @@ def _compare(a, e, o, path):
         if a is not e:
             _fail(o, f"None mismatch: {a} is not {e}", path)
     elif isinstance(a, (int, float, complex)) and isinstance(e, (int, float, complex)):
-        _numbers(a, e, o, path)
+        _compare_numbers(a, e, o, path)
     else:
         if not o.allow_subclasses and type(a) is not type(e):
             _fail(o, f"No comparison pair was able to handle inputs of type {type(a)} and {type(e)}.", path, TypeError)

@@ -18,10 +18,10 @@ def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):
             raise RuntimeError(f"Tensors of the first list of nested Tensor lists are supposed to be defined but the {i}-th Tensor is not.")
     if any(len(other) not in (0, len(first)) for other in tensorlistlist):
         raise RuntimeError(f"_group_tensors_by_device_and_dtype: lists must be empty or of equal length, got {[len(other) for other in tensorlistlist]}")
-    places = {}
+    indices = {}
     for i, t in enumerate(first):
-        places.setdefault((t.device, t.dtype), []).append(i)
-    return {key: ([[other[i] for i in at] if other else [] for other in tensorlistlist], at if with_indices else []) for key, at in places.items()}
+        indices.setdefault((t.device, t.dtype), []).append(i)
+    return {key: ([[other[i] for i in at] if other else [] for other in tensorlistlist], at if with_indices else []) for key, at in indices.items()}
 
 
 def _device_has_foreach_support(device):

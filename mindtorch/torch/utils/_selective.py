@@ -33,10 +33,10 @@ class SelectiveCheckpointContext:
 
 #: ops for which no policy is queried
 SAC_IGNORED_OPS = {ops.aten.detach.default}
-_AGAIN = object()  # marks a result that is to be recomputed
+_RECOMPUTE = object()  # marks a result that is to be recomputed
 
 
-class _Kept:
+class _Saved:
     """A saved result: the tensor, its version when saved, and the device to move it back to."""
 
     __slots__ = ("val", "at", "device")
@@ -57,7 +57,7 @@ class _SelectiveMode(TorchDispatchMode):
     """Mode that intercepts the ops of a checkpointed region, except SAC_IGNORED_OPS."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return (func if func in SAC_IGNORED_OPS else partial(self.taken, func))(*args, **(kwargs or {}))
+        return (func if func in SAC_IGNORED_OPS else partial(self.dispatch, func))(*args, **(kwargs or {}))
 
 
 class _CachingTorchDispatchMode(_SelectiveMode):
@@ -67,17 +67,17 @@ class _CachingTorchDispatchMode(_SelectiveMode):
         super().__init__()
         self.policy_fn, self.storage = policy_fn, storage
 
-    def taken(self, func, *args, **kwargs):
+    def dispatch(self, func, *args, **kwargs):
         policy = self.policy_fn(SelectiveCheckpointContext(is_recompute=False), func, *args, **kwargs)
         if isinstance(policy, bool):
             policy = CheckpointPolicy.MUST_SAVE if policy else CheckpointPolicy.PREFER_RECOMPUTE
         out = func(*args, **kwargs)
         entries = self.storage.setdefault(func, [])
         if policy in (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE):
-            entries.append(_AGAIN)
+            entries.append(_RECOMPUTE)
         else:
             offload = policy in (CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLOAD)
-            entries.append(tree_map(lambda t: _Kept(t, offload) if is_tensor(t) else t, out))
+            entries.append(tree_map(lambda t: _Saved(t, offload) if is_tensor(t) else t, out))
         return out
 
 
@@ -88,7 +88,7 @@ class _CachedTorchDispatchMode(_SelectiveMode):
         super().__init__()
         self.storage, self.mutable = storage, allow_cache_entry_mutation
 
-    def taken(self, func, *args, **kwargs):
+    def dispatch(self, func, *args, **kwargs):
         entries = self.storage.get(func)
         if entries is None:
             raise RuntimeError(f"{func} encountered during backward but not found in storage: the recomputation ran other ops than "
@@ -96,10 +96,10 @@ class _CachedTorchDispatchMode(_SelectiveMode):
         if not entries:
             raise RuntimeError("Trying to backward an extra time. You are only allowed to backward once on any region computed under selective "
                                "activation checkpoint.")
-        kept = entries.pop(0)
-        if kept is _AGAIN:
+        saved = entries.pop(0)
+        if saved is _RECOMPUTE:
             return func(*args, **kwargs)
-        return tree_map(lambda x: x.get(self.mutable) if isinstance(x, _Kept) else x, kept)
+        return tree_map(lambda x: x.get(self.mutable) if isinstance(x, _Saved) else x, saved)
 
 
 def create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mutation=False):

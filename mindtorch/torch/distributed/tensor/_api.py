@@ -153,13 +153,13 @@ class DTensor(Tensor):
     def _as_parameter(self, requires_grad=True):
         return _parameter(self, self._spec, requires_grad)
 
-    def _shard_of(self, whole):
-        """Returns a DTensor with the same layout whose global value is `whole`, a full tensor on
+    def _shard_of(self, full):
+        """Returns a DTensor with the same layout whose global value is `full`, a full tensor on
         this rank."""
-        if tuple(whole.shape) != tuple(self.shape):
-            raise RuntimeError(f"expected a full tensor of shape {tuple(self.shape)}, got {tuple(whole.shape)}")
+        if tuple(full.shape) != tuple(self.shape):
+            raise RuntimeError(f"expected a full tensor of shape {tuple(self.shape)}, got {tuple(full.shape)}")
         spec = self._spec
-        part = transformed(whole.detach(), spec.mesh, spec.shape, (Replicate(),) * spec.mesh.ndim, spec.placements)
+        part = transformed(full.detach(), spec.mesh, spec.shape, (Replicate(),) * spec.mesh.ndim, spec.placements)
         return self._with_local(part.to(self.dtype).clone())
 
     @property
@@ -219,11 +219,11 @@ class DTensor(Tensor):
 
     def full_tensor(self, *, grad_placements=None):
         """Returns the full tensor on every rank. All ranks of the mesh must call it."""
-        whole = _moved(self, (Replicate(),) * self.device_mesh.ndim)
-        if grad_placements is not None and whole._requires_grad_:
+        full = _moved(self, (Replicate(),) * self.device_mesh.ndim)
+        if grad_placements is not None and full._requires_grad_:
             spec = _Spec(self.device_mesh, (Replicate(),) * self.device_mesh.ndim, self.shape)
-            return _FromLocal.apply(whole, spec, normalised(grad_placements, self.device_mesh, len(self.shape)))
-        return whole
+            return _FromLocal.apply(full, spec, normalised(grad_placements, self.device_mesh, len(self.shape)))
+        return full
 
     # ---- calls of PyTorch functions
     @classmethod
@@ -317,15 +317,15 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
         return tensor
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
-    whole = tensor.detach()
-    if whole.device.type not in (mesh.device_type, "meta"):
-        whole = whole.to(mesh.device_type)
+    full = tensor.detach()
+    if full.device.type not in (mesh.device_type, "meta"):
+        full = full.to(mesh.device_type)
     if src_data_rank is not None:
         if src_data_rank != 0:
             raise NotImplementedError(f"distribute_tensor with src_data_rank={src_data_rank} is not supported: use 0 or None")
-        whole = _first_ranks(whole.clone(), mesh, range(mesh.ndim))
+        full = _first_ranks(full.clone(), mesh, range(mesh.ndim))
     spec = _Spec(mesh, placements, tensor.shape)
-    part = transformed(whole, mesh, spec.shape, (Replicate(),) * mesh.ndim, placements).clone()
+    part = transformed(full, mesh, spec.shape, (Replicate(),) * mesh.ndim, placements).clone()
     if is_tensor(tensor, Parameter):
         return _parameter(part, spec, tensor.requires_grad)
     return DTensor(part, spec, requires_grad=tensor.requires_grad)

@@ -73,20 +73,20 @@ def call(func, args, kwargs):
             return func(*args, **kwargs)
     tensors = []
     _walk((args, kwargs), tensors)
-    spread = [t for t in tensors if isinstance(t, DTensor)]
-    mesh = spread[0].device_mesh
-    if any(t.device_mesh != mesh for t in spread):
+    dtensors = [t for t in tensors if isinstance(t, DTensor)]
+    mesh = dtensors[0].device_mesh
+    if any(t.device_mesh != mesh for t in dtensors):
         raise RuntimeError(f"{name}: all DTensors must be on one mesh")
     if name == "backward":
         with protocol.Disabled():
-            whole = _moved(first, (Replicate(),) * mesh.ndim)
-            return func(whole, *_replaced(args[1:], _whole), **_replaced(kwargs, _whole))
+            full = _moved(first, (Replicate(),) * mesh.ndim)
+            return func(full, *_replaced(args[1:], _full), **_replaced(kwargs, _full))
     record = record_of(func)
     placement = None if record is None else record.placement
     if placement == "random" or name in _RANDOM:
         raise NotImplementedError(f"{name} of a DTensor is not supported on device cpu: every rank would generate different values. "
                                   "Generate them before distribute_tensor")
-    if name == "linear" and mesh.ndim == 1 and len(spread) == len(tensors):
+    if name == "linear" and mesh.ndim == 1 and len(dtensors) == len(tensors):
         r = _linear(func, *args, **kwargs)
         if r is not None:
             return r
@@ -99,7 +99,7 @@ def call(func, args, kwargs):
         raise RuntimeError(f"{name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling "
                            "distributed operators!")
     writes = name[-1] == "_" and not name.endswith("__") or name in ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__")
-    layout = _layout([t for t in spread if len(t.shape)] or spread)
+    layout = _layout([t for t in dtensors if len(t.shape)] or dtensors)
     elementwise = placement in ("elementwise", "linear") or name in _ELEMENTWISE
     if elementwise and layout is not None and (name != "copy_" or isinstance(first, DTensor)):
         if name == "copy_" and outsiders and outsiders[0].dim():
@@ -110,15 +110,15 @@ def call(func, args, kwargs):
         if isinstance(first, DTensor) and not first._requires_grad_:
             # The modified tensor must keep its placements.
             with protocol.Disabled():
-                whole = _whole(first).clone()
-                func(whole, *_replaced(args[1:], _whole), **_replaced(kwargs, _whole))
+                full = _full(first).clone()
+                func(full, *_replaced(args[1:], _full), **_replaced(kwargs, _full))
                 detached = first._local_tensor
-                detached.copy_(first._shard_of(whole)._local_tensor)
+                detached.copy_(first._shard_of(full)._local_tensor)
             return first
-        raise NotImplementedError(f"{name} of DTensors with placements {[t.placements for t in spread]} is not supported on device cpu: "
+        raise NotImplementedError(f"{name} of DTensors with placements {[t.placements for t in dtensors]} is not supported on device cpu: "
                                   "redistribute them to equal placements first")
     with protocol.Disabled():
-        r = func(*_replaced(args, _whole), **_replaced(kwargs, _whole))
+        r = func(*_replaced(args, _full), **_replaced(kwargs, _full))
     if name in ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__", "__contains__"):
         return r
     same = (Replicate(),) * mesh.ndim
@@ -165,13 +165,13 @@ def _plain_view(t):
         return t.view(t.shape)
 
 
-def _layout(spread):
+def _layout(dtensors):
     """Returns the spec shared by all tensors, or None if they differ."""
-    spec = spread[0]._spec
-    return spec if all(t._spec.alike(spec) for t in spread[1:]) else None
+    spec = dtensors[0]._spec
+    return spec if all(t._spec.alike(spec) for t in dtensors[1:]) else None
 
 
-def _whole(t):
+def _full(t):
     return _moved(t, (Replicate(),) * t.device_mesh.ndim) if isinstance(t, DTensor) else t
 
 
@@ -179,7 +179,7 @@ def _on_parts(func, args, kwargs, spec, writes):
     def part(t):
         if not isinstance(t, DTensor):
             return t
-        return _whole(t) if len(t.shape) == 0 and len(spec.shape) else _plain(t)
+        return _full(t) if len(t.shape) == 0 and len(spec.shape) else _plain(t)
 
     first = args[0]
     with protocol.Disabled():

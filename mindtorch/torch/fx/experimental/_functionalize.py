@@ -103,16 +103,16 @@ class _Functional:
         """Returns the parent's value with the face's new value inserted."""
         name, overload, args = face.view
         p = face.parent
-        again = (lambda n: n + "_copy") if self.copies else (lambda n: n)
+        renamed = (lambda n: n + "_copy") if self.copies else (lambda n: n)
         if name == "detach":
             return node
         if name in _KEPT:
-            return self.emit(again("view"), "default", (node, list(p.shape)))
+            return self.emit(renamed("view"), "default", (node, list(p.shape)))
         if name in _SAME_AGAIN:
-            return self.emit(again(name), overload, (node, *args))
+            return self.emit(renamed(name), overload, (node, *args))
         if name == "permute":
             dims = [d % len(p.shape) for d in args[0]]
-            return self.emit(again("permute"), "default", (node, [dims.index(i) for i in range(len(dims))]))
+            return self.emit(renamed("permute"), "default", (node, [dims.index(i) for i in range(len(dims))]))
         if name in _SCATTERED:
             op, _ = _SCATTERED[name]
             return self.emit(op, "default", (self.value(p), node, *args))

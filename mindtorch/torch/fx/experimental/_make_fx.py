@@ -9,7 +9,7 @@ from mindtorch.core.grad_mode import is_grad_enabled, no_grad
 from mindtorch.core.tensor import is_tensor
 from mindtorch.core.tracing import active, trace
 from mindtorch.torch.export import _aten
-from mindtorch.torch.export._record import Recorder, _whole_functions, tensors_in, undone
+from mindtorch.torch.export._record import Recorder, _complete_functions, tensors_in, undone
 from mindtorch.torch.fx._codegen import _PyTreeCodeGen, _PyTreeInfo
 from mindtorch.torch.fx._recorded import Writer, spelled
 from mindtorch.torch.fx.graph import Graph
@@ -28,14 +28,14 @@ def make_fx(f, args, decompositions):
     inputs = list({id(x): x for x in leaves if is_tensor(x)}.values())
     with no_grad():
         before = [t.detach().clone() for t in inputs]
-    kept = {"out": None}
+    result = {"out": None}
 
     def call(tensors):
-        flat, kept["out"] = pytree.tree_flatten(f(*pytree.tree_unflatten(leaves, in_spec)))
+        flat, result["out"] = pytree.tree_flatten(f(*pytree.tree_unflatten(leaves, in_spec)))
         return flat
-    with _whole_functions(), _no_backward():
+    with _complete_functions(), _no_backward():
         graph, out = trace(call, inputs, leaf=lambda name: True, call=lambda fn, xs: fn(xs), escaped=_escaped, kind=Recorder)
-    build = _Build(f, graph, leaves, in_spec, kept["out"], args)
+    build = _Build(f, graph, leaves, in_spec, result["out"], args)
     try:
         gm = build.module(_aten.aten, decompositions)
         _hold(gm, f, leaves, in_spec, inputs, before)

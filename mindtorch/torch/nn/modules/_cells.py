@@ -121,28 +121,28 @@ def adopt_cell(cell, training):
     are in inference mode until `set_train`, PyTorch's modules in training mode until `eval`.
     """
     d = cell.__dict__
-    told = d["training"] or d["_phase"] != "train"
-    held = {name: d.pop(name) for name in _HELD_OTHERWISE}
-    d["_parameters"], d["_modules"] = {}, held["_cells"]
-    for name, p in held["_params"].items():
+    mode_was_set = d["training"] or d["_phase"] != "train"
+    saved = {name: d.pop(name) for name in _HELD_OTHERWISE}
+    d["_parameters"], d["_modules"] = {}, saved["_cells"]
+    for name, p in saved["_params"].items():
         if p is not None:
             if p.has_init:
                 p.init_data()
             p = adopt(p if p.inited_param is None else p.inited_param)
         d["_parameters"][name] = p
     d["_buffers"] = {name: None if b is None else adopt(b) for name, b in d["_buffers"].items()}
-    d["_non_persistent_buffers_set"] = held["_lazy_non_persistent_buffers_set"] or set()
+    d["_non_persistent_buffers_set"] = saved["_lazy_non_persistent_buffers_set"] or set()
     for name in HOOKS:
         d[name] = OrderedDict()
     for name in ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"):
-        for i, hook in (held["_lazy" + name] or {}).items():
+        for i, hook in (saved["_lazy" + name] or {}).items():
             d[name][("native", i)] = WrappedHook(hook, cell) if name == "_load_state_dict_pre_hooks" else hook
     d["_is_full_backward_hook"] = None
     d["_init_flag"] = d["_is_check_and_refresh"] = True  # skips the checks of a Cell's first call
     cell.__class__ = _child_class(type(cell))
     for _ in cell.modules():
         pass  # (the traversal adopts the children)
-    if training and not told:
+    if training and not mode_was_set:
         cell.train()
     return cell
 

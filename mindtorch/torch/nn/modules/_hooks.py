@@ -127,10 +127,10 @@ class WrappedHook:
             self.module = weakref.ref(state["module"])
 
 
-def _spread(values, places, n):
-    """Returns a tuple of length n with `values` at the indices `places` and None elsewhere."""
+def _scattered(values, indices, n):
+    """Returns a tuple of length n with `values` at the indices `indices` and None elsewhere."""
     full = [None] * n
-    for i, v in zip(places, values):
+    for i, v in zip(indices, values):
         full[i] = v
     return tuple(full)
 
@@ -157,24 +157,24 @@ class BackwardHook:
     def __init__(self, module, hooks, pre_hooks):
         self.module, self.hooks, self.pre_hooks = module, hooks, pre_hooks
         self.grad_outputs = None
-        self.places_in = self.places_out = None
+        self.input_indices = self.output_indices = None
         self.n_in = self.n_out = -1
 
     def _tap(self, which, args):
-        places = [i for i, a in enumerate(args) if is_tensor(a)]
-        tensors = [args[i] for i in places]
+        indices = [i for i, a in enumerate(args) if is_tensor(a)]
+        tensors = [args[i] for i in indices]
         if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
             return args, None
         args = list(args)
-        for i, t in zip(places, _identity().apply(self, which, *tensors)):
+        for i, t in zip(indices, _identity().apply(self, which, *tensors)):
             args[i] = t
-        return tuple(args), places
+        return tuple(args), indices
 
     def setup_input_hook(self, args):
         """Returns the positional arguments of the forward, passed through the identity that reports
         their gradients."""
         self.n_in = len(args)
-        args, self.places_in = self._tap("inputs", args)
+        args, self.input_indices = self._tap("inputs", args)
         return args
 
     def setup_output_hook(self, result):
@@ -183,19 +183,19 @@ class BackwardHook:
         single = not isinstance(result, tuple)
         args = (result,) if single else result
         self.n_out = len(args)
-        args, self.places_out = self._tap("outputs", args)
+        args, self.output_indices = self._tap("outputs", args)
         return args[0] if single else result._make(args) if hasattr(result, "_make") else args
 
     # ---- in the backward pass
     def outputs(self, grads):
-        full = _spread(grads, self.places_out, self.n_out)
+        full = _scattered(grads, self.output_indices, self.n_out)
         for hook in self.pre_hooks:
             new = hook(self.module, full)
             if new is None:
                 continue
             full = _checked(new, "Backward pre hook", "grad_output", self.n_out)
         self.grad_outputs = full
-        if self.places_in is None:
+        if self.input_indices is None:
             if self.hooks:
                 warnings.warn("Full backward hook is firing when gradients are computed with respect to module outputs "
                               f"since no inputs require gradients. See {_DOC} for more details.", stacklevel=2)
@@ -205,19 +205,19 @@ class BackwardHook:
                     raise RuntimeError("Backward hook for Modules where no input requires gradient should always "
                                        "return None or None for all gradients.")
             self.grad_outputs = None
-        return tuple(full[i] for i in self.places_out)
+        return tuple(full[i] for i in self.output_indices)
 
     def inputs(self, grads):
         if self.grad_outputs is None:  # these gradients did not come through this module's outputs
             return grads
-        full = _spread(grads, self.places_in, self.n_in)
+        full = _scattered(grads, self.input_indices, self.n_in)
         for hook in self.hooks:
             new = hook(self.module, full, self.grad_outputs)
             if new is None:
                 continue
             full = _checked(new, "Backward hook", "grad_input", self.n_in)
         self.grad_outputs = None
-        return tuple(full[i] for i in self.places_in)
+        return tuple(full[i] for i in self.input_indices)
 
 
 _cached_identity = None

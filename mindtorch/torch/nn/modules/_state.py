@@ -243,8 +243,8 @@ class StateMixin:
         for hook in self._load_state_dict_pre_hooks.values():
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         assign = local_metadata.get("assign_to_params_buffers", False)
-        own = {name: t for name, t in _persistent(self) if t is not None}
-        for name, t in own.items():
+        persistent = {name: t for name, t in _persistent(self) if t is not None}
+        for name, t in persistent.items():
             key = prefix + name
             if key in state_dict:
                 message = _load_one(self, name, t, key, state_dict[key], assign)
@@ -267,7 +267,7 @@ class StateMixin:
                     head, dot, _ = key[len(prefix):].partition(".")
                     # A child reports unexpected keys below it; only names without such a child are
                     # reported here.
-                    if key[len(prefix):] not in own and (not dot or head not in self._modules):
+                    if key[len(prefix):] not in persistent and (not dot or head not in self._modules):
                         unexpected_keys.append(key)
 
     def load_state_dict(self, state_dict, strict=True, assign=False):

@@ -20,14 +20,14 @@ class _Synchronised(torch.autograd.Function):
         dims = [d for d in range(x.dim()) if d != 1]
         shape = [1, channels] + [1] * (x.dim() - 2)
         n = x.numel() // channels
-        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        upcast = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         here = x.device.type == "cpu"
-        kind = torch.float64 if here else wide.dtype  # (accelerators have few float64 kernels)
+        kind = torch.float64 if here else upcast.dtype  # (accelerators have few float64 kernels)
         mine = torch.zeros(2 * channels + 1, dtype=kind, device=x.device)
         if n:
-            mean = wide.mean(dims)
+            mean = upcast.mean(dims)
             mine[:channels] = mean
-            mine[channels:-1] = ((wide - mean.view(shape)) ** 2).sum(dims)
+            mine[channels:-1] = ((upcast - mean.view(shape)) ** 2).sum(dims)
             mine[-1] = n
         world = dist.get_world_size(group)
         everybody = torch.empty(world, mine.numel(), dtype=kind, device=x.device)
@@ -41,14 +41,14 @@ class _Synchronised(torch.autograd.Function):
             total = total.item()
         stats += [mean, var, total]
         scale = torch.rsqrt(var + eps)
-        xhat = (wide - mean.to(wide.dtype).view(shape)) * scale.to(wide.dtype).view(shape)
+        xhat = (upcast - mean.to(upcast.dtype).view(shape)) * scale.to(upcast.dtype).view(shape)
         ctx.save_for_backward(xhat, weight)
-        ctx.scale, ctx.total, ctx.group, ctx.dtype = scale.to(wide.dtype), total, group, x.dtype
+        ctx.scale, ctx.total, ctx.group, ctx.dtype = scale.to(upcast.dtype), total, group, x.dtype
         out = xhat
         if weight is not None:
-            out = out * weight.view(shape).to(wide.dtype)
+            out = out * weight.view(shape).to(upcast.dtype)
         if bias is not None:
-            out = out + bias.view(shape).to(wide.dtype)
+            out = out + bias.view(shape).to(upcast.dtype)
         return out.to(x.dtype)
 
     @staticmethod

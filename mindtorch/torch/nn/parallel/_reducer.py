@@ -227,7 +227,7 @@ class Reducer:
         if isinstance(g, SparseTensor):
             raise NotImplementedError(f"DistributedDataParallel: the gradient of parameter {i} ({self.names[i]}) is sparse; this is "
                                       "supported only for weights of an Embedding or EmbeddingBag with sparse=True")
-        if not _same_place(g, target):
+        if not _same_memory(g, target):
             copy(target, g)
         # (on a device, the full bucket is scaled at once)
         if self.hook is None and target._handle is None:
@@ -300,7 +300,7 @@ class Reducer:
                 continue  # unused on all ranks: the gradient stays unchanged
             part, g = b.part(k, flat), p._grad_
             if self.bucket_views:
-                if g is None or not _same_place(g, part):
+                if g is None or not _same_memory(g, part):
                     p._grad_ = part
                 else:
                     bump_version(g)
@@ -364,7 +364,7 @@ class Reducer:
         """
         self.prepare((), divide_by)
         # Gradients may be views of the buckets, so these are replaced for the time being.
-        kept = [b.flat for b in self.buckets]
+        saved = [b.flat for b in self.buckets]
         for n, b in enumerate(self.buckets):
             b.flat = None
             if b.indices[0] not in self.sparse:
@@ -375,7 +375,7 @@ class Reducer:
         used = self.used_by if self.find_unused or self.static else np.ones(len(self.params), np.int32)
         if used is self.used_by:
             dist.all_reduce(wrap_array(used), group=self.group)
-        for b, own in zip(self.buckets, kept):
+        for b, own in zip(self.buckets, saved):
             if b.indices[0] in self.sparse:
                 dist.all_gather_object([None] * self.world, None, group=self.group)
             else:
@@ -399,7 +399,7 @@ def _on_device_of(p, a):
     return t
 
 
-def _same_place(a, b):
+def _same_memory(a, b):
     """True if two tensors of the same shape share memory."""
     if a._handle is not None or b._handle is not None:
         return a._handle is not None and b._handle is not None and storage_array(a._array) is storage_array(b._array) and address(a._array) == address(b._array)

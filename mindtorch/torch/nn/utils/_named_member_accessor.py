@@ -7,7 +7,7 @@ __all__ = ["NamedMemberAccessor"]
 _MISSING = object()
 
 
-def _place(module, name):
+def _dict_of(module, name):
     """Returns the dict in which a module stores the tensor `name`, or None for a plain attribute.
     """
     if name in module._parameters:
@@ -28,11 +28,11 @@ def set_tensor(module, name, tensor):
     """Replaces a parameter or buffer with a tensor of any class. Any other name is set as an
     attribute."""
     _check_name(module, name)
-    held = _place(module, name)
-    if held is None:
+    tensors = _dict_of(module, name)
+    if tensors is None:
         setattr(module, name, tensor)
     else:
-        held[name] = tensor
+        tensors[name] = tensor
 
 
 def swap_tensor(module, name, tensor, allow_missing=False):
@@ -41,9 +41,9 @@ def swap_tensor(module, name, tensor, allow_missing=False):
     _check_name(module, name)
     if tensor is not _MISSING and not is_tensor(tensor) and tensor is not None:
         raise TypeError(f"{tensor} is not an instance of torch.Tensor")
-    held = _place(module, name)
-    if held is not None:
-        old = held[name]
+    tensors = _dict_of(module, name)
+    if tensors is not None:
+        old = tensors[name]
     elif hasattr(module, name):
         old = getattr(module, name)
         if not is_tensor(old):
@@ -53,12 +53,12 @@ def swap_tensor(module, name, tensor, allow_missing=False):
     else:
         raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
     if tensor is _MISSING:
-        if held is not None:
-            del held[name]
+        if tensors is not None:
+            del tensors[name]
         elif old is not _MISSING:
             delattr(module, name)
-    elif held is not None:
-        held[name] = tensor
+    elif tensors is not None:
+        tensors[name] = tensor
     else:
         setattr(module, name, tensor)
     return old
@@ -153,8 +153,8 @@ class NamedMemberAccessor:
 
     def check_keys(self, keys):
         """Returns (names of the module that are not in `keys`, keys that the module lacks)."""
-        given, own = set(keys), {n for n, _ in self.named_tensors(remove_duplicate=False)}
-        return sorted(own - given), sorted(given - own)
+        given, existing = set(keys), {n for n, _ in self.named_tensors(remove_duplicate=False)}
+        return sorted(existing - given), sorted(given - existing)
 
     def named_parameters(self, remove_duplicate=True):
         yield from self.module.named_parameters(remove_duplicate=remove_duplicate)

@@ -28,7 +28,7 @@ def paths(model):
 def _followed(model, scopes):
     """Context manager in which `scopes` is filled with {id(node): (scope, node)} for every traced
     node."""
-    place = paths(model)
+    path_of = paths(model)
     handles, open_ = [], []
 
     def enters(*_):
@@ -39,7 +39,7 @@ def _followed(model, scopes):
             start = open_.pop()
             if active.tracer is not None:
                 for node in active.tracer.nodes[start:]:
-                    scopes.setdefault(id(node), (place[name], node))
+                    scopes.setdefault(id(node), (path_of[name], node))
         return hook
     for name, module in model.named_modules():
         handles += [module.register_forward_pre_hook(enters), module.register_forward_hook(leaves(name), always_call=True)]
@@ -66,11 +66,11 @@ def graph(model, args, verbose=False, use_strict_trace=True):
     return _definition(recorded, scopes, paths(model)), RunMetadata(step_stats=StepStats(dev_stats=[DeviceStepStats(device="/device:CPU:0")]))
 
 
-def _definition(recorded, scopes, place):
-    nodes, names, taken = [], {}, {}
+def _definition(recorded, scopes, path_of):
+    nodes, names, counts = [], {}, {}
 
     def unique(name):
-        n = taken[name] = taken.get(name, -1) + 1
+        n = counts[name] = counts.get(name, -1) + 1
         return f"{name}.{n}" if n else name
 
     def add(name, op, inputs=(), outputs=(), text=""):
@@ -85,8 +85,8 @@ def _definition(recorded, scopes, place):
         first use."""
         if value not in names:
             module, _, last = value.name.rpartition(".")
-            known = value.kind == "parameter" and module in place
-            names[value] = unique(f"{place[module]}/{last}" if known else f"{place['']}/{value.name or 'constant'}")
+            known = value.kind == "parameter" and module in path_of
+            names[value] = unique(f"{path_of[module]}/{last}" if known else f"{path_of['']}/{value.name or 'constant'}")
             add(names[value], "prim::GetAttr" if known else "prim::Constant", (), [value], f"{{ name :  {last} }}" if known else "")
         return names[value]
 
@@ -96,7 +96,7 @@ def _definition(recorded, scopes, place):
     for node in recorded.nodes:
         op = node.op.rpartition(".")[2]
         inputs = [source(v) for v in node.values]
-        name = unique(f"{scopes[id(node)][0] if id(node) in scopes else place['']}/{op}")
+        name = unique(f"{scopes[id(node)][0] if id(node) in scopes else path_of['']}/{op}")
         plain = {k: v for k, v in (node.arguments() or {}).items() if isinstance(v, (bool, int, float, str)) or v is None}
         add(name, f"aten::{op}", inputs, node.outputs, str(plain))
         for i, v in enumerate(node.outputs):
