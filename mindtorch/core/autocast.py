@@ -170,8 +170,8 @@ def _cast_operands(entry, args, kwargs, below):
     elif category == "float32":
         args, kwargs = [_raised(a) for a in args], {k: _raised(v) for k, v in kwargs.items()}
     elif args and is_tensor(args[0]):
-        own = args[0]._np_dtype
-        args = [_lowered(a, own) if own in LOW else _raised(a) for a in args]
+        self_dtype = args[0]._np_dtype
+        args = [_lowered(a, self_dtype) if self_dtype in LOW else _raised(a) for a in args]
     # The ops that this op is composed of must not be cast again.
     state.to = state.there = None
     try:

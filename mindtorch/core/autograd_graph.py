@@ -161,9 +161,9 @@ class Node:
 
     def __getattr__(self, name: str) -> Any:
         # Rules read what the forward pass saved as attributes: c.a, c.out, c.dim, c.shapes, ...
-        vals = Node._saved.__get__(self)          # type: ignore[union-attr, misc]
-        if vals is not None and name in vals:
-            s = vals[name]
+        saved = Node._saved.__get__(self)          # type: ignore[union-attr, misc]
+        if saved is not None and name in saved:
+            s = saved[name]
             if s.__class__ is tuple:
                 x, ver, at = s
                 if ver.v == at and not x._detached_at:
@@ -435,17 +435,17 @@ _CONSTANTS = {"dim": "axis", "keepdim": "keepdims"}
 
 def _key_of(node: Node, name: str) -> str | None:
     """Returns the key of the saved tensor that PyTorch calls `name`, or None."""
-    prim, vals = node._prim, node._saved or ()
-    if name in vals:
+    prim, saved = node._prim, node._saved or ()
+    if name in saved:
         return name
     inputs = getattr(prim, "inputs", ())
     if name.startswith("result"):
         key = "out" + name[6:]
-        return key if key in vals else None
+        return key if key in saved else None
     i = _ROLES.get(name)
     if i is None or i >= len(inputs):
         return None
-    return inputs[i] if inputs[i] in vals or not node._released and inputs[i] in prim.reads else None
+    return inputs[i] if inputs[i] in saved or not node._released and inputs[i] in prim.reads else None
 
 
 def saved_as(node: Node, name: str) -> tuple[bool, Any]:
@@ -473,25 +473,25 @@ def saved_as(node: Node, name: str) -> tuple[bool, Any]:
     return False, None
 
 
-def _save(name, x, kept, own=None):
-    """Saves x as `name` in `kept`. own: index of x among the results of the node that saves it."""
+def _save(name, x, saved, output_nr=None):
+    """Saves x as `name` in `saved`. output_nr: index of x among the results of the node that saves it."""
     if saved_hooks and x.__class__ is not ScalarOperand and x.__class__ is not SavedArray and hooks_here.pairs:
         pack, unpack = hooks_here.pairs[-1]
-        edge = None if not x._requires_grad_ else own if own is not None else x if x._grad_fn_ is None else (x._grad_fn_, x._output_nr)
+        edge = None if not x._requires_grad_ else output_nr if output_nr is not None else x if x._grad_fn_ is None else (x._grad_fn_, x._output_nr)
         early = hooks_here.early
-        kept[name] = early.pop((name, id(x)), None) if early and own is None else None
-        if kept[name] is None:
+        saved[name] = early.pop((name, id(x)), None) if early and output_nr is None else None
+        if saved[name] is None:
             over = hooks_here.overwritten
-            kept[name] = _packed(over[1](x) if over is not None and _version_of(x) is over[0] else x, pack, unpack, edge)
+            saved[name] = _packed(over[1](x) if over is not None and _version_of(x) is over[0] else x, pack, unpack, edge)
         return
     if x.__class__ is ScalarOperand or x.__class__ is SavedArray:
-        kept[name] = x
+        saved[name] = x
         return
     if x._inference:
         raise RuntimeError("Inference tensors cannot be saved for backward: this one was created under torch.inference_mode(). "
                            "clone() it outside to get a normal tensor, or use torch.no_grad() there")
     ver = _version_of(x)
-    kept[name] = (x, ver, ver.v)
+    saved[name] = (x, ver, ver.v)
 
 
 def _version_of(x):
@@ -535,7 +535,7 @@ def _unpack(node, s, name):
             t._grad_fn_, t._output_nr, t._requires_grad_ = node, s.idx, True
         return t
     if c is _Packed:
-        return _back_in_graph(node, s.unpack(s.value), s.edge)
+        return _attach_history(node, s.unpack(s.value), s.edge)
     return s
 
 
@@ -551,7 +551,7 @@ class _ToLeaf(Node):
 _ToLeaf.__name__ = "AccumulateGrad"
 
 
-def _back_in_graph(node, t, edge):
+def _attach_history(node, t, edge):
     """Attaches the history of the packed tensor to an unpack hook's result.
 
     Gradients of gradients continue from there.

@@ -16,10 +16,10 @@ from mindtorch.core import device_dispatch, tensor
 
 def register_device(device: npu.Npu) -> None:
     """Registers the device, so that tensors can be created on it."""
-    from mindtorch.backend.mindspore import kernels as own
+    from mindtorch.backend.mindspore import kernels as npu_kernels
     from mindtorch.backend.mindspore.graph.graph_compiler import GraphCompiler
-    kernels.load(own)
-    own.fill_table()
+    kernels.load(npu_kernels)
+    npu_kernels.fill_table()
     device.maker = GraphCompiler
     device_dispatch.register(device)
     tensor.housed = device_dispatch.classify_native

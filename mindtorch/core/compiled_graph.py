@@ -57,7 +57,7 @@ class _Surroundings:
         self.dtype, self.device = dtypes.get_default_dtype(), _device.get_default()
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[None]:
+    def restored(self) -> Iterator[None]:
         now = _Surroundings()
         self._set(now)
         try:
@@ -114,12 +114,12 @@ def _plain_nodes(outs):
                 stack.append(e[0])
 
 
-def unwatched() -> bool:
+def is_unobserved() -> bool:
     """True if nothing active observes or changes single ops."""
     return dispatch.is_unobserved() and not deterministic.MODE.on
 
 
-def takes(t: Any) -> bool:
+def is_supported(t: Any) -> bool:
     """True if a tensor can be represented on the recording device."""
     return t._handle is None and t._device.type == "cpu" and t._array.__class__ is np.ndarray and t._fw_grad is None and type(t).__name__ in ("Tensor",
                                                                                                                                               "Parameter")
@@ -144,7 +144,7 @@ class JointGraphCapture:
         check_writes(self.events)
 
     def _run(self, device, run, tensors, copied, present, on):
-        stands: list[Tensor] = []
+        proxies: list[Tensor] = []
         known: dict[int, Tensor] = {}
         for i, t in enumerate(tensors):
             s = known.get(id(t))
@@ -156,14 +156,14 @@ class JointGraphCapture:
                 h = device.give(a)
                 s = known[id(t)] = on_device(RECORDED, h, device.meta_array(h))
                 s._requires_grad_ = t._requires_grad_
-            stands.append(s)
+            proxies.append(s)
         self.given: list[Value] = [s._handle.value for s in known.values()]
         #: For each tensor, the index of its input array.
-        self.places = [list(known).index(id(t)) for t in tensors]
-        outs = run(*stands)
+        self.input_indices = [list(known).index(id(t)) for t in tensors]
+        outs = run(*proxies)
         self.split = len(device.events)
-        self.written = [i for i, s in enumerate(stands) if s._version]
-        if any([s._grad_fn_ is not None or s._requires_grad_ is not t._requires_grad_ for s, t in zip(stands, tensors)]):
+        self.written = [i for i, s in enumerate(proxies) if s._version]
+        if any([s._grad_fn_ is not None or s._requires_grad_ is not t._requires_grad_ for s, t in zip(proxies, tensors)]):
             raise GraphBreak("it changes the autograd history of an argument")
         # ---- results
         self.outs: list[Any] = []  # index of the tensor if it is an input, else the Value
@@ -173,7 +173,7 @@ class JointGraphCapture:
         for o in outs:
             if o._handle is None or o._device is not RECORDED:
                 raise GraphBreak("a result was not computed by recorded kernels")
-            i = next((i for i, s in enumerate(stands) if s is o), None)
+            i = next((i for i, s in enumerate(proxies) if s is o), None)
             if i is None:
                 home = o._handle.value.home
                 if home in homes:
@@ -184,7 +184,7 @@ class JointGraphCapture:
         # ---- gradients
         wanting = [k for k, o in enumerate(outs) if self.outs[k].__class__ is Value and o._requires_grad_]
         #: Indices of the tensors that get gradients.
-        self.leaves = [i for i, s in enumerate(stands) if s._requires_grad_ and self.places.index(self.places[i]) == i] if wanting else []
+        self.leaves = [i for i, s in enumerate(proxies) if s._requires_grad_ and self.input_indices.index(self.input_indices[i]) == i] if wanting else []
         self.wanting = wanting if self.leaves else []
         self.present = present if present is not None else (True,) * len(self.wanting)
         self.grads: list[Value] = []
@@ -193,24 +193,24 @@ class JointGraphCapture:
         #: For a sparse gradient, which takes two results (indices and values): (size, True if the
         #: indices are unique, True if it is the gradient of a lookup). Else None.
         self.sparse: list[tuple[Any, bool, bool] | None] = []
-        versions = [s._version for s in stands]
+        versions = [s._version for s in proxies]
         if self.wanting:
             _plain_nodes(outs)
-            numbers, roots, gs = np.random.RandomState(0), [], []
+            rng, roots, gs = np.random.RandomState(0), [], []
             for k, there in zip(self.wanting, self.present):
                 if there:
                     a = outs[k]._handle.array
                     g = np.empty(a.shape, a.dtype) if a.dtype.kind == "V" else None
                     if g is None:
-                        g = numbers.standard_normal(a.shape).astype(a.dtype)
+                        g = rng.standard_normal(a.shape).astype(a.dtype)
                     else:
-                        g[...] = numbers.standard_normal(a.shape).astype(np.float32)
+                        g[...] = rng.standard_normal(a.shape).astype(np.float32)
                     h = device.give(g)
                     self.grads.append(h.value)
                     self.given_gradients.append(g)
                     roots.append(outs[k])
                     gs.append(on_device(RECORDED, h, device.meta_array(h)))
-            found = engine.run_backward(roots, gs, False, False, [stands[i] for i in self.leaves], True)
+            found = engine.run_backward(roots, gs, False, False, [proxies[i] for i in self.leaves], True)
             for g in found or ():
                 sparse = isinstance(g, SparseTensor)
                 self.sparse.append((g._sp_size, g._coo_unique, g._lookup) if sparse else None)
@@ -219,7 +219,7 @@ class JointGraphCapture:
                         raise GraphBreak("a gradient was not computed by recorded kernels")
                     self.results.append(None if part is None else part._handle.value)
                     self.values.append(None if part is None else part._handle.array)
-            if [s._version for s in stands] != versions:
+            if [s._version for s in proxies] != versions:
                 raise GraphBreak("its backward pass modifies an input")
         self.events: list[Event] = device.events
         self.count = device.places
@@ -246,14 +246,14 @@ class CompiledFunction:
         again    again(run, inputs, gs): gradients of run(*inputs), themselves differentiable
     """
 
-    def __init__(self, recording: JointGraphCapture, run: Callable[..., Sequence[Any]], again: Callable[..., Sequence[Tensor | None]]) -> None:
+    def __init__(self, recording: JointGraphCapture, run: Callable[..., Sequence[Any]], differentiate: Callable[..., Sequence[Tensor | None]]) -> None:
         r = recording
-        self.run_plainly, self.again, self.places, self.surroundings = run, again, recording.places, recording.surroundings
-        self.given = [r.places.index(j) for j in range(len(r.given))]
+        self.run_plainly, self.differentiate, self.input_indices, self.surroundings = run, differentiate, recording.input_indices, recording.surroundings
+        self.given = [r.input_indices.index(j) for j in range(len(r.given))]
         self.outs: list[Any] = [o if o.__class__ is int else None for o in r.outs]
         self.written, self.drew = r.written, r.drew
         self.leaves, self.wanting, self.present = r.leaves, r.wanting, r.present
-        self.odd, self.sparse, self.broken = STRIDED.unusual_strides, r.sparse, False
+        self.unusual_strides, self.sparse, self.broken = STRIDED.unusual_strides, r.sparse, False
         self.unsure = not all([e.sure for e in r.events[:r.split]])
         #: Which results had a gradient in the last backward pass that differed from the recorded
         #: one.
@@ -267,7 +267,7 @@ class CompiledFunction:
         self.backward: Callable[..., Any] | None = None
         homes = {v.home for v in saved}
         #: Input tensors, and results, whose memory the backward pass reads.
-        self.reads = [i for i in self.given if r.given[r.places[i]].home in homes]
+        self.reads = [i for i in self.given if r.given[r.input_indices[i]].home in homes]
         self.keeps = [k for k, o in enumerate(r.outs) if o.__class__ is not int and o.home in homes]
         if r.wanting:
             self.backward, text = writer.function("backward", after, [*saved, *r.grads], results, row=True)
@@ -299,7 +299,7 @@ class CompiledFunction:
 
     def holds(self, tensors: Sequence[Tensor]) -> bool:
         """True if the program can be run on these tensors (of the recorded geometry) now."""
-        if STRIDED.unusual_strides is not self.odd or not unwatched():
+        if STRIDED.unusual_strides is not self.unusual_strides or not is_unobserved():
             return False
         for i in self.written:
             t = tensors[i]
@@ -309,20 +309,20 @@ class CompiledFunction:
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Returns the results for these tensors."""
-        vals: dict[str, Any] | None = None
+        state: dict[str, Any] | None = None
         records = self.backward is not None and mode.on
         if records or self.unsure:
             # Needed to re-execute the call: the generator state, and the old values of the modified
             # inputs.
-            vals = {"state": default_generator._dump_state() if self.drew else None, "before": [(i, tensors[i]._array.copy("K")) for i in self.written]}
+            state = {"state": default_generator._dump_state() if self.drew else None, "before": [(i, tensors[i]._array.copy("K")) for i in self.written]}
         try:
             row = self.forward(*[tensors[i]._array for i in self.given])
         except ShapeMismatch:
-            assert vals is not None
-            for i, a in vals["before"]:
+            assert state is not None
+            for i, a in state["before"]:
                 tensors[i]._array[...] = a
             if self.drew:
-                default_generator._load_state(vals["state"])
+                default_generator._load_state(state["state"])
             raise
         for i in self.written:
             bump_version(tensors[i])
@@ -335,19 +335,19 @@ class CompiledFunction:
             else:
                 outs.append(tensors[o])
         if records:
-            self._record(tensors, outs, list(row[self.made:]), vals)
+            self._record(tensors, outs, list(row[self.made:]), state)
         return outs
 
-    def _record(self, tensors, outs, saved, vals):
+    def _record(self, tensors, outs, saved, state):
         node: Any = autograd_graph.new_node(CompiledFunctionBackward)
         node._prim, node.joint, node._input_metadata = None, self, self.meta
         node._next_edges = [autograd_graph.edge_to(tensors[i]) for i in self.leaves]
         for k in self.wanting:
             t = outs[k]
             t._grad_fn_, t._output_nr, t._requires_grad_ = node, k, True
-        vals["saved"], vals["inputs"] = saved, [(t, version_counter(t), version_counter(t).v) for t in tensors]
-        vals["outputs"] = [autograd_graph._Out(outs[k], k) for k in self.keeps]
-        node._saved = vals
+        state["saved"], state["inputs"] = saved, [(t, version_counter(t), version_counter(t).v) for t in tensors]
+        state["outputs"] = [autograd_graph._Out(outs[k], k) for k in self.keeps]
+        node._saved = state
 
     def backward_of(self, node: Any, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Returns the gradients of `leaves`."""
@@ -363,7 +363,7 @@ class CompiledFunction:
                 raise autograd_graph._stale(s, node, s.ver.v, s.at)
         if present != self.present and any(present):
             self.other = present
-        if mode.on or present != self.present or any([g is not None and g._handle is not None for g in wanted]) or not unwatched():
+        if mode.on or present != self.present or any([g is not None and g._handle is not None for g in wanted]) or not is_unobserved():
             return self._over(node, gs)
         saved = node._saved["saved"]
         this = engine.current_graph_task()
@@ -397,35 +397,35 @@ class CompiledFunction:
 
         Each distinct tensor is passed once.
         """
-        with self.surroundings.again():
-            return self.run_plainly(*[given[j] for j in self.places])
+        with self.surroundings.restored():
+            return self.run_plainly(*[given[j] for j in self.input_indices])
 
     def _over(self, node, gs):
         """Re-executes the call and its backward pass on the autograd graph."""
         if not any([g is not None for g in gs]):
             return [None] * len(self.leaves)
-        vals = node._saved
-        for x in vals["inputs"]:
-            if x[0]._version_counter.v != x[2] and not any([x[0] is vals["inputs"][i][0] for i in self.written]):
+        saved = node._saved
+        for x in saved["inputs"]:
+            if x[0]._version_counter.v != x[2] and not any([x[0] is saved["inputs"][i][0] for i in self.written]):
                 _check(node, x)
-        inputs = [vals["inputs"][i][0] for i in self.given]
-        for i, a in vals["before"]:
-            inputs[self.places[i]] = wrap_array(a.copy("K"))
-        places = [self.places[i] for i in self.leaves]
-        state = default_generator._dump_state() if vals["state"] is not None else None
+        inputs = [saved["inputs"][i][0] for i in self.given]
+        for i, a in saved["before"]:
+            inputs[self.input_indices[i]] = wrap_array(a.copy("K"))
+        leaf_indices = [self.input_indices[i] for i in self.leaves]
+        state = default_generator._dump_state() if saved["state"] is not None else None
         create = mode.on
         try:
             if state is not None:
-                default_generator._load_state(vals["state"])
+                default_generator._load_state(saved["state"])
             if create:
-                found = self.again(self._plainly, inputs, gs)
-                return [found[j] for j in places]
-            for j in places:
+                found = self.differentiate(self._plainly, inputs, gs)
+                return [found[j] for j in leaf_indices]
+            for j in leaf_indices:
                 inputs[j] = _leaf(inputs[j])
             mode.on = True
             outs = self._plainly(*inputs)
             roots = [k for k, g in enumerate(gs) if g is not None]
-            return engine.run_backward([outs[k] for k in roots], [gs[k] for k in roots], False, False, [inputs[j] for j in places], True) or ()
+            return engine.run_backward([outs[k] for k in roots], [gs[k] for k in roots], False, False, [inputs[j] for j in leaf_indices], True) or ()
         finally:
             mode.on = create
             if state is not None:
@@ -443,9 +443,9 @@ def _same(a, b, nearly):
 
 def _saved(r, after, results):
     """Returns the values that backward events and their results read but do not compute."""
-    own = {v.place for e in after for v in e.outs if v is not None} | {v.place for v in r.grads}
+    computed = {v.place for e in after for v in e.outs if v is not None} | {v.place for v in r.grads}
     used = [v for e in after for v in e.ins if v is not None] + [v for v in results if v is not None]
-    return list({v.place: v for v in used if v.place not in own}.values())
+    return list({v.place: v for v in used if v.place not in computed}.values())
 
 
 def _fused(r, before, after, made):
@@ -459,17 +459,17 @@ def _fused(r, before, after, made):
     fusion = Fusion()
     forward, (backward, places, sum_of) = before, sums(after, r.count, HOST["gradient_sum"])
     results = [v if v is None else sum_of.get(v.place, v) for v in r.results]
-    written = {r.given[r.places[i]].home for i in r.written}
+    written = {r.given[r.input_indices[i]].home for i in r.written}
     for e in (*forward, *backward):
         if e.writes and e.ins and e.ins[0] is not None:
             written.add(e.ins[0].home)
-    numbers = {e.outs[0].place: float(e.kw["array"]) for e in (*forward, *backward)
-               if e.kind == "constant" and e.kw["array"].size == 1 and e.kw["array"].dtype.kind == "f"}
+    scalar_constants = {e.outs[0].place: float(e.kw["array"]) for e in (*forward, *backward)
+                        if e.kind == "constant" and e.kw["array"].size == 1 and e.kw["array"].dtype.kind == "f"}
     if after:
         forward, backward = recomputed(forward, backward, {v.home for v in r.given}, written, places)
     saved = _saved(r, backward, results)
-    forward = fusion.events(forward, {v.place for v in (*made, *saved)}, written, numbers)
-    backward = fusion.events(backward, {v.place for v in results if v is not None}, written, numbers)
+    forward = fusion.events(forward, {v.place for v in (*made, *saved)}, written, scalar_constants)
+    backward = fusion.events(backward, {v.place for v in results if v is not None}, written, scalar_constants)
     if fusion.loops and fusion.compiled():
         return forward, backward, saved, results, True
     return before, after, _saved(r, after, r.results), r.results, False
@@ -496,4 +496,4 @@ def _laid(a: Array, strides: tuple[int, ...]) -> Array:
     return r
 
 
-__all__ = ["CompiledFunction", "JointGraphCapture", "takes", "unwatched"]
+__all__ = ["CompiledFunction", "JointGraphCapture", "is_supported", "is_unobserved"]

@@ -23,7 +23,7 @@ LIVE: set[int] = set()
 
 
 #: Set by core.lazy_conj: (tensor with bits) -> another tensor on the same values, without history.
-again: Callable[[Any], Any]
+shallow_copy: Callable[[Any], Any]
 #: Set by core.lazy_conj: (tensor with bits, scalar or tensor that broadcasts to it) -> None. Stores
 #: a value without bumping the version counter.
 write: Callable[[Any, Any], None]
@@ -33,7 +33,7 @@ values: Callable[[Any], Any]
 resolved: Callable[[Any], Any]
 #: Set by core.lazy_conj: (tensor that has bits or will have them, tensor without bits, conjugate
 #: bit, negative bit) -> None. Moves the first tensor to the memory of the second.
-become: Callable[[Any, Any, bool, bool], None]
+set_memory: Callable[[Any, Any, bool, bool], None]
 #: Set by core.lazy_conj: (tensor with bits, value) -> what its memory must hold for the tensor to
 #: have this value.
 flipped: Callable[[Any, Any], Any]

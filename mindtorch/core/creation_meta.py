@@ -24,11 +24,11 @@ def creation_meta_message(x: Any, what: str) -> str:
     kind = x._creation_meta
     if kind == "no_grad" or kind == "inference" or n is None:
         start = "A view was created in" if n is None else \
-            f"Output {x._output_nr} of {node_title(n)} is a view of a view which was created in"
+            f"Output {x._output_nr} of {node_op_name(n)} is a view of a view which was created in"
         text = f"{start} {'inference' if kind == 'inference' else 'no_grad'} mode and {what} modified inplace " \
             f"{'in normal mode' if kind == 'inference' else 'with grad mode enabled'}."
     else:
-        text = f"Output {x._output_nr} of {node_title(n)} is a view and {what} modified inplace."
+        text = f"Output {x._output_nr} of {node_op_name(n)} is a view and {what} modified inplace."
     if kind == "multi":
         return text + (" This view is the output of a function that returns multiple views. Autograd cannot follow writes "
                        "through those: use an out-of-place operation instead.")
@@ -40,6 +40,6 @@ def creation_meta_message(x: Any, what: str) -> str:
                    "outside.")
 
 
-def node_title(n: Any) -> str:
+def node_op_name(n: Any) -> str:
     """Returns PyTorch's short name of an op: "Mul" for MulBackward0."""
     return re.sub(r"Backward\d*$", "", n.name())

@@ -561,7 +561,7 @@ def _transferred_operand(x, dev, device, way):
         return _number(x._array) if way.scalars else device.constant(x._array)
     if device.of_host:
         device.on_missing_kernel(f"a {x._np_dtype.name} host tensor that is not an input of the call is an operand")
-    if c is not SavedArray and x._foreign and x._device.type == "cpu":
+    if c is not SavedArray and x._from_mindspore and x._device.type == "cpu":
         # MindSpore's own tensors have no device: they move to the device of the other operands.
         x._device, x._handle, x._array = classify_native(x, dev)
         return x._handle
@@ -727,7 +727,7 @@ def _fall_back_to_host(prim, ins, kw, dev, notify=True):
     device = DEVICES[dev.type]
     for x in ins:
         if (x is not None and x._handle is None and x.__class__ is not ScalarOperand and x.__class__ is not SavedArray
-                and x._foreign and x._device.type == "cpu"):
+                and x._from_mindspore and x._device.type == "cpu"):
             x._device, x._handle, x._array = classify_native(x, dev)
         if x is not None and (x._device != dev if x._handle is not None else x.__class__ is not ScalarOperand and x.__class__ is not SavedArray and x.ndim
                               and not device.shadows):

@@ -71,16 +71,16 @@ class _DispatchState:
 
         ops, primitives  True if calls go through the layers
         meta             True once a tensor without memory has existed
-        ask              the topmost layer for primitives
+        call_primitive   the topmost layer for primitives
         dual             function: True if a tensor among its arguments has a tangent; None while
                          forward mode is off
     """
 
-    __slots__ = ("ops", "primitives", "meta", "ask", "dual")
+    __slots__ = ("ops", "primitives", "meta", "call_primitive", "dual")
     ops: bool
     primitives: bool
     meta: bool
-    ask: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    call_primitive: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
     dual: Callable[..., bool] | None
 
 
@@ -99,7 +99,7 @@ NON_TENSOR_TYPES = {int, float, bool, complex, str, bytes, type(None), slice, ty
                     *[np.dtype(c).type for c in "?bBhHiIlLqQefdFD"]}
 
 #: The same classes without tensors, for arguments that should be scalars.
-NUMBERS = set(NON_TENSOR_TYPES)
+SCALAR_TYPES = set(NON_TENSOR_TYPES)
 
 #: (entry or primitive, args, kwargs, below) -> the call's result
 Layer: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
@@ -174,7 +174,7 @@ def _link(kind: str) -> None:
         _dispatch_op = run
         dispatch_state.ops = used != 0
     else:
-        dispatch_state.ask = run
+        dispatch_state.call_primitive = run
         dispatch_state.primitives = run is not _plain
 
 
@@ -192,7 +192,7 @@ def _chained(kind):
 
 def _skip_if_plain(run, below):
     """Returns a function that uses `below` unless an argument needs the permanent layers."""
-    def ask(entry, args, kwargs):
+    def dispatch(entry, args, kwargs):
         for a in args:
             c = a.__class__
             if c not in NON_TENSOR_TYPES or c is list or c is tuple:
@@ -203,7 +203,7 @@ def _skip_if_plain(run, below):
                 if c not in NON_TENSOR_TYPES or c is list or c is tuple:
                     return run(entry, args, kwargs)
         return below(entry, args, kwargs)
-    return ask
+    return dispatch
 
 
 def _bound_to(fn):
@@ -226,7 +226,7 @@ def _plain(prim, args, kwargs):
     return prim.plain(*args, **kwargs)
 
 
-_dispatch_op, dispatch_state.ask = body, _plain
+_dispatch_op, dispatch_state.call_primitive = body, _plain
 _ALWAYS = ("native", "function")  # an argument's class alone can require these
 
 
@@ -236,8 +236,8 @@ def dispatch_op(entry: DispatchEntry, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def dispatch_primitive(prim: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Like `ask`, for a primitive."""
-    return dispatch_state.ask(prim, args, kwargs)
+    """Like `dispatch_op`, for a primitive."""
+    return dispatch_state.call_primitive(prim, args, kwargs)
 
 
 # ------------------------------------------------------------------ generated functions
@@ -286,7 +286,7 @@ _PARAMETER = "r{}_"
 
 
 @functools.lru_cache(None)
-def _source(required, keywords, star, method, may_override, out, renames, first_is_list, n_positional, all_numbers, named, looked):
+def _source(required, keywords, star, method, may_override, out, renames, first_is_list, n_positional, all_scalars, named, looked):
     """Source of a generated function.
 
         required     number of required positional parameters
@@ -304,43 +304,44 @@ def _source(required, keywords, star, method, may_override, out, renames, first_
     classes are checked anyway.
     """
     if star and renames:
-        return _renaming(method, may_override, out, first_is_list, n_positional, all_numbers, named)
+        return _renaming(method, may_override, out, first_is_list, n_positional, all_scalars, named)
     rs = [_PARAMETER.format(i) for i in range(required)]
     test = ["dispatch_state.ops", *[f"{rs[i]}.__class__ not in KNOWN{i}" for i in range(method, required)]]
     if star:
         given = f"({''.join(r + ', ' for r in rs)}*args)" if rs else "args"
         call = ", ".join([*rs, "*args", "**kwargs"])
-        asked = f"return ask(entry, {given}, kwargs)"
-        lines = [f"def f({', '.join([*rs, '*args', '**kwargs'])}):", f"    if {' or '.join(test)}:\n        {asked}"]
+        dispatched = f"return dispatch_op(entry, {given}, kwargs)"
+        lines = [f"def f({', '.join([*rs, '*args', '**kwargs'])}):", f"    if {' or '.join(test)}:\n        {dispatched}"]
         if first_is_list:
-            lines.append(f"    for x in {rs[0] if rs else 'args[0] if args else ()'}:\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {asked}")
+            first = rs[0] if rs else "args[0] if args else ()"
+            lines.append(f"    for x in {first}:\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {dispatched}")
         if may_override:
-            lines.append(f"    for x in args:\n        if x.__class__ not in FURTHER:\n            {asked}")
-        odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {n_positional - required}"] if n_positional is not None else [])]
-        if odd:
-            lines.append(f"    if {' or '.join(odd)}:\n        return run({call})")
+            lines.append(f"    for x in args:\n        if x.__class__ not in FURTHER:\n            {dispatched}")
+        rare = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {n_positional - required}"] if n_positional is not None else [])]
+        if rare:
+            lines.append(f"    if {' or '.join(rare)}:\n        return run({call})")
         # Unpacking a tuple and a dict into a call costs 80 ns more than the usual forms.
         lines.append(f"    if not kwargs:\n        if not args:\n            return fn({', '.join(rs)})")
-        if all_numbers and not may_override:
-            lines.append(f"        if args[0].__class__ not in NUMBERS:\n            {asked}")
+        if all_scalars and not may_override:
+            lines.append(f"        if args[0].__class__ not in SCALAR_TYPES:\n            {dispatched}")
         lines.append(f"        if len(args) == 1:\n            return fn({', '.join([*rs, 'args[0]'])})")
-        if all_numbers and not may_override:
-            lines.append(f"        for x in args:\n            if x.__class__ not in NUMBERS:\n                {asked}")
+        if all_scalars and not may_override:
+            lines.append(f"        for x in args:\n            if x.__class__ not in SCALAR_TYPES:\n                {dispatched}")
         lines.append(f"        return fn({', '.join([*rs, '*args'])})")
         if named:
-            lines.append(f"    for x in kwargs.values():\n        if x.__class__ not in NUMBERS:\n            {asked}")
+            lines.append(f"    for x in kwargs.values():\n        if x.__class__ not in SCALAR_TYPES:\n            {dispatched}")
         lines.append(f"    return fn({call})")
         return "\n".join(lines)
     ks = [f"k{i}_" for i in range(keywords)] + (["out"] if out else [])
-    test += [f"{k}.__class__ not in NUMBERS" for k in looked]
+    test += [f"{k}.__class__ not in SCALAR_TYPES" for k in looked]
     head = ", ".join([*rs, *(["*", *ks] if ks else [])])
     values = "{" + ", ".join(f"{k!r}: {k}" for k in ks) + "}"
     lines = [f"def f({head}):"]
     args = "(" + "".join(r + ", " for r in rs) + ")"
-    asked = f"return ask(entry, {args}, {f'given({values}, defaults)' if ks else '{}'})"
-    lines.append(f"    if {' or '.join(test)}:\n        {asked}")
+    dispatched = f"return dispatch_op(entry, {args}, {f'given({values}, defaults)' if ks else '{}'})"
+    lines.append(f"    if {' or '.join(test)}:\n        {dispatched}")
     if first_is_list:
-        lines.append(f"    for x in {rs[0]}:\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {asked}")
+        lines.append(f"    for x in {rs[0]}:\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {dispatched}")
     call = ", ".join([*rs, *[f"{k}={k}" for k in ks if k != "out"]])
     if out:
         lines.append(f"    if out is not None:\n        return run({call}, out=out)")
@@ -348,30 +349,30 @@ def _source(required, keywords, star, method, may_override, out, renames, first_
     return "\n".join(lines)
 
 
-def _renaming(method, may_override, out, first_is_list, n_positional, all_numbers, named):
+def _renaming(method, may_override, out, first_is_list, n_positional, all_scalars, named):
     """Source of a generated function that also accepts NumPy's argument names.
 
     A call with such names fails before anything is computed, and is repeated with PyTorch's names.
     """
-    asked = "return ask(entry, args, renamed(kwargs, names))"
+    dispatched = "return dispatch_op(entry, args, renamed(kwargs, names))"
     test = "dispatch_state.ops" if method else "dispatch_state.ops or args and args[0].__class__ not in KNOWN0"
-    lines = [f"def f(*args, **kwargs):\n    if {test}:\n        {asked}"]
+    lines = [f"def f(*args, **kwargs):\n    if {test}:\n        {dispatched}"]
     if first_is_list:
-        lines.append(f"    for x in args[0] if args else ():\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {asked}")
-    odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {n_positional}"] if n_positional is not None else [])]
-    if odd:
-        lines.append(f"    if {' or '.join(odd)}:\n        return run(*args, **renamed(kwargs, names))")
+        lines.append(f"    for x in args[0] if args else ():\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {dispatched}")
+    rare = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {n_positional}"] if n_positional is not None else [])]
+    if rare:
+        lines.append(f"    if {' or '.join(rare)}:\n        return run(*args, **renamed(kwargs, names))")
     lines.append("    if not kwargs:\n        if len(args) == 1:\n            return fn(args[0])\n        if len(args) == 2:\n            a, b = args")
-    if all_numbers or may_override:
-        lines.append(f"            if b.__class__ not in FURTHER:\n                {asked}")
+    if all_scalars or may_override:
+        lines.append(f"            if b.__class__ not in FURTHER:\n                {dispatched}")
     lines.append("            return fn(a, b)")
-    if all_numbers or may_override:
-        lines.append(f"        for x in args[1:]:\n            if x.__class__ not in FURTHER:\n                {asked}")
+    if all_scalars or may_override:
+        lines.append(f"        for x in args[1:]:\n            if x.__class__ not in FURTHER:\n                {dispatched}")
     lines.append("        return fn(*args)")
-    if all_numbers or may_override:
-        lines.append(f"    for x in args[1:]:\n        if x.__class__ not in FURTHER:\n            {asked}")
+    if all_scalars or may_override:
+        lines.append(f"    for x in args[1:]:\n        if x.__class__ not in FURTHER:\n            {dispatched}")
     if named:
-        lines.append(f"    for x in kwargs.values():\n        if x.__class__ not in NUMBERS:\n            {asked}")
+        lines.append(f"    for x in kwargs.values():\n        if x.__class__ not in SCALAR_TYPES:\n            {dispatched}")
     lines.append("    try:\n        return fn(*args, **kwargs)\n    except TypeError:\n        if not any([k in names for k in kwargs]):\n            raise\n"
                  "    return fn(*args, **renamed(kwargs, names))")
     return "\n".join(lines)
@@ -382,14 +383,14 @@ def _renaming(method, may_override, out, first_is_list, n_positional, all_number
 read_number: Any = None
 
 
-def _reading(run, name, places, kinds):
+def _reading(run, name, scalar_indices, kinds):
     """Returns `run` with tensors passed for scalars converted to scalars."""
     def read(*args, **kwargs):
-        for i, p in places.items():
-            if i < len(args) and args[i].__class__ not in NUMBERS:
+        for i, p in scalar_indices.items():
+            if i < len(args) and args[i].__class__ not in SCALAR_TYPES:
                 args = (*args[:i], read_number(name, p, kinds[p], args[i]), *args[i + 1:])
         for p, x in kwargs.items():
-            if x.__class__ not in NUMBERS and p in kinds:
+            if x.__class__ not in SCALAR_TYPES and p in kinds:
                 kwargs = {**kwargs, p: read_number(name, p, kinds[p], x)}
         return run(*args, **kwargs)
     read.__name__, read.__doc__ = run.__name__, run.__doc__
@@ -417,18 +418,18 @@ def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callab
     first_is_list = not method and bool(required) and required[0].name in ("tensors", "arrays")
     called = entry.op.qualname if entry.op is not None else entry.name.removeprefix("Tensor.")
     kinds = {} if entry.op is None and "." in called else arg_kinds(called, [p.name for p in found])
-    places = [i for i, p in enumerate(found) if p.kind == "" and p.name in kinds]
+    scalar_indices = [i for i, p in enumerate(found) if p.kind == "" and p.name in kinds]
     may_override = may_override and not method and bool(rest)
     first, positional = 1 if renames else len(required), [p for p in found if p.kind in ("", "*")]
     # Each form is another source to compile, 0.3 ms of import time. Where scalars and tensors are
     # mixed, the body checks.
-    all_numbers = len(positional) > first and all([p.name in kinds for p in positional[first:]])
+    all_scalars = len(positional) > first and all([p.name in kinds for p in positional[first:]])
     looked = tuple([f"k{i}_" for i, p in enumerate(keywords) if p.name in kinds]) if not star else ()
     src = _source(len(required), len(keywords), star, method, may_override, out is not None, renames, first_is_list, n_positional,
-                  all_numbers and (renames or not may_override),
+                  all_scalars and (renames or not may_override),
                   any([p.name in kinds for p in found if p.kind in ("", "keyword")]) and star, looked)
     if kinds:
-        entry.run = _reading(entry.run, entry.name, {i: found[i].name for i in places}, kinds)
+        entry.run = _reading(entry.run, entry.name, {i: found[i].name for i in scalar_indices}, kinds)
         run = run and entry.run
     given = {_PARAMETER.format(i): p.name for i, p in enumerate(required)}
     given.update({f"k{i}_": p.name for i, p in enumerate(keywords)})
@@ -436,10 +437,10 @@ def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callab
     if out is not None:
         defaults["out"] = None
         names.add("out")
-    scope = {"fn": fn, "entry": entry, "ask": dispatch_op, "dispatch_state": dispatch_state, "NON_TENSOR_TYPES": NON_TENSOR_TYPES, "NUMBERS": NUMBERS,
-             "FURTHER": NUMBERS if all_numbers else NON_TENSOR_TYPES, "run": run or out, "given": _given, "defaults": defaults,
-             "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
-    scope.update({f"KNOWN{i}": NUMBERS if i in places else NON_TENSOR_TYPES for i in range(max(1, len(required)))})
+    scope = {"fn": fn, "entry": entry, "dispatch_op": dispatch_op, "dispatch_state": dispatch_state, "NON_TENSOR_TYPES": NON_TENSOR_TYPES,
+             "SCALAR_TYPES": SCALAR_TYPES, "FURTHER": SCALAR_TYPES if all_scalars else NON_TENSOR_TYPES, "run": run or out, "given": _given,
+             "defaults": defaults, "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
+    scope.update({f"KNOWN{i}": SCALAR_TYPES if i in scalar_indices else NON_TENSOR_TYPES for i in range(max(1, len(required)))})
     head, _, body = src.partition("\n")
     # Entering a try costs nothing from Python 3.11 on, and a few nanoseconds before.
     src = f"{head}\n    try:\n" + textwrap.indent(body, "    ") + "\n    except MemoryError as e:\n        raise memory_error(e, entry.name) from None"
@@ -454,7 +455,7 @@ def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callab
 def dispatching(run: Callable[..., Any], name: str) -> Callable[[Any], tuple[Any, DispatchEntry]]:
     """Decorator of a Tensor method that checks the flag itself.
 
-    The method begins with `if dispatch_state.ops: return ask(entry, args, kwargs)`. For methods with any
+    The method begins with `if dispatch_state.ops: return dispatch_op(entry, args, kwargs)`. For methods with any
     number of arguments: passing those through costs 250 ns. Also returns the entry; `run` computes
     the method.
     """

@@ -37,10 +37,10 @@ _ops: dict[str, Callable[..., Any]] = {}
 class InputBuffer:
     """Sum of the gradients that arrive at one node output or leaf."""
 
-    __slots__ = ("g", "own")
+    __slots__ = ("g", "owned")
 
     def __init__(self):
-        self.g, self.own = None, False
+        self.g, self.owned = None, False
 
     def add(self, g, create_graph):
         if self.g is None:
@@ -49,11 +49,11 @@ class InputBuffer:
         try:
             if create_graph or primitives.tangent_backward is not None or dispatch_state.primitives and (is_wrapped(g) or is_wrapped(self.g)):
                 self.g = _ops["add"](self.g, g)
-            elif self.own:
+            elif self.owned:
                 accumulate_grad.accumulate_into(self.g, g)
             else:
                 self.g = accumulate_grad.sum_grads(self.g, g)
-                self.own = True
+                self.owned = True
         except SparseUse:
             self.g = _sum_with_sparse(self.g, g)
 
@@ -77,7 +77,7 @@ class GraphTask:
         """Unique id of this backward pass, assigned lazily."""
         n = getattr(self, "number_", None)
         if n is None:
-            n = self.number_ = next(_numbers)
+            n = self.number_ = next(_node_numbers)
         return n
 
     def runs_node(self, n: Any) -> bool:
@@ -94,7 +94,7 @@ class GraphTask:
         return n in self.nodes and (self.exec_info is None or n in self.exec_info or (id(n), t._output_nr) in self.targets)
 
 
-_numbers = itertools.count()
+_node_numbers = itertools.count()
 
 
 @functools.lru_cache(None)
@@ -206,7 +206,7 @@ def gradient_edge(x: Any) -> Any:
     return x if x._grad_fn_ is None else (x._grad_fn_, x._output_nr)
 
 
-def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool, create_graph: bool, inputs: Sequence[Tensor] | None = None,
+def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], retain_graph: bool, create_graph: bool, inputs: Sequence[Tensor] | None = None,
                  allow_unused: bool = False, accumulate: bool = False) -> list[Tensor | None] | None:
     """Propagates `grads` from `roots`; the roots and `inputs` are tensors or GradientEdges.
 
@@ -215,12 +215,12 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool
     """
     trace = replay.backward.of(roots) if replay.backward.spans and replay.current.session is None else None
     if trace is None:
-        return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
+        return _run_backward(roots, grads, retain_graph, create_graph, inputs, allow_unused, accumulate)
     with replay.session(trace):  # after a compiled forward
-        return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
+        return _run_backward(roots, grads, retain_graph, create_graph, inputs, allow_unused, accumulate)
 
 
-def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate):
+def _run_backward(roots, grads, retain_graph, create_graph, inputs, allow_unused, accumulate):
     targets: dict[Any, list[int]] = {}  # key -> indices in the result
     found: list[Tensor | None] | None = [None] * len(inputs) if inputs is not None else None
     if inputs is not None:
@@ -274,7 +274,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     this, under = GraphTask(), _engine_state.state
     outer, watch, span = under.current, watched, None
     through = None if create_graph else primitives.tangent_backward
-    this.nodes, this.leaves, this.exec_info, this.targets, this.notes, this.keeps, this.callbacks = order, leaves, exec_info, targets, None, keep_graph, ()
+    this.nodes, this.leaves, this.exec_info, this.targets, this.notes, this.keeps, this.callbacks = order, leaves, exec_info, targets, None, retain_graph, ()
     n, this.returns = None, inputs is not None and not accumulate
     this.now = lambda: n
     packing = autograd_graph.get_saved_hooks() if autograd_graph.saved_hooks else ()
@@ -363,8 +363,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                         total = slots[i] = InputBuffer()
                         total.g = b
                         total.add(g, create_graph)
-            left = dependencies[n] = dependencies[n] - 1
-            if not left:
+            remaining = dependencies[n] = dependencies[n] - 1
+            if not remaining:
                 heapq.heappush(ready, (-n._sequence_number, n))
             return
         k = id(e)
@@ -381,7 +381,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             elif e._tensor_hooks:
                 complete.append((e, InputBuffer()))
 
-    def settle(in_order):
+    def process_leaves(in_order):
         """Processes the leaves that a node has completed, all of them before any other node."""
         if in_order or len(complete) < 4:
             for leaf, buf in complete:
@@ -399,7 +399,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             arrive(e, g, "the root gradient")
         while True:
             if complete:
-                settle(n is None or n.order is not None)
+                process_leaves(n is None or n.order is not None)
             if not ready:
                 break
             _, n = heapq.heappop(ready)
@@ -475,7 +475,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                     r = fn(tuple(res), tuple(gs))
                     if r is not None:
                         res = autograd_graph.returned(fn, r, res)
-            if not keep_graph and n._saved is not None:
+            if not retain_graph and n._saved is not None:
                 n._saved = None
                 n._released = True
             name = n.__class__.__name__
@@ -597,7 +597,7 @@ def _tensor_hooks(n, gs):
 def _accumulate(leaf, g, create_graph):
     try:
         if g.__class__ is SparseTensor and leaf._grad_ is None and not create_graph:
-            leaf._grad_ = _own_sparse(g)
+            leaf._grad_ = _clone_sparse(g)
             return
         _accumulate_dense(leaf, g, create_graph)
     except SparseUse:
@@ -612,7 +612,7 @@ def _accumulate(leaf, g, create_graph):
             dispatch["gradient_sum_" if isinstance(old, SparseTensor) else "add_"](old, g.detach())
 
 
-def _own_sparse(g):
+def _clone_sparse(g):
     """Returns a leaf's first gradient, if that is sparse.
 
     The gradient of a lookup is returned itself if nothing else refers to its values (its indices

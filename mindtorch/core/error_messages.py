@@ -12,12 +12,12 @@ from typing import Any
 _ADVICE = "PyTorch's functions take PyTorch's tensors only, and mindtorch's take mindtorch's."
 
 
-def is_foreign(x: object) -> bool:
+def is_pytorch_tensor(x: object) -> bool:
     """True if `x` is a tensor of real PyTorch, or of a subclass of its Tensor."""
-    return hasattr(type(x), "__torch_function__") and is_foreign_class(type(x))
+    return hasattr(type(x), "__torch_function__") and is_pytorch_tensor_class(type(x))
 
 
-def is_foreign_class(cls: type) -> bool:
+def is_pytorch_tensor_class(cls: type) -> bool:
     """True if a class is real PyTorch's Tensor or a subclass of it."""
     for c in cls.__mro__:
         if c.__name__ == "TensorBase" and c.__module__ == "torch._C":
@@ -27,7 +27,7 @@ def is_foreign_class(cls: type) -> bool:
 
 def type_name(x: object) -> str:
     """Returns the name of an argument's type, for an error message about the expected type."""
-    if is_foreign(x):
+    if is_pytorch_tensor(x):
         return f"{type(x).__name__} of PyTorch: {_ADVICE} mindtorch.torch.tensor(t) converts one"
     if type(x).__module__.partition(".")[0] == "torch":
         return f"{type(x).__name__} of PyTorch (mindtorch has its own)"
@@ -39,7 +39,7 @@ def refuse(args: Iterable[object]) -> None:
     for x in args:
         if isinstance(x, (list, tuple)):
             refuse(x)
-        elif is_foreign(x):
+        elif is_pytorch_tensor(x):
             raise TypeError(f"mindtorch's function was called with a {type_name(x)}")
 
 

@@ -50,12 +50,12 @@ class Tangents(dict):
 class ForwardLevel:
     """An open level; `start` is the id of the first level that was opened together with it."""
 
-    __slots__ = ("id", "start", "held")
+    __slots__ = ("id", "start", "tangents")
 
     def __init__(self, start: int | None = None) -> None:
         self.id = next(_ids)
         self.start = self.id if start is None else start
-        self.held: weakref.WeakValueDictionary[int, Tangents] = weakref.WeakValueDictionary()
+        self.tangents: weakref.WeakValueDictionary[int, Tangents] = weakref.WeakValueDictionary()
 
 
 LEVELS: dict[int, ForwardLevel] = {}
@@ -89,7 +89,7 @@ def close_levels(levels: Iterable[ForwardLevel]) -> None:
     with _lock:
         for v in levels:
             LEVELS.pop(v.id, None)
-            for tan in list(v.held.values()):
+            for tan in list(v.tangents.values()):
                 tan.pop(v.id, None)
         if not LEVELS:
             _stop()
@@ -138,13 +138,13 @@ class LevelGuard:
 # ------------------------------------------------------------------ tangents of a tensor
 def levels(x: Any) -> list[int]:
     """Returns the visible levels at which x has a tangent."""
-    own, base = x._fw_grad, x._base
-    if own is None and base is None:
+    tangents, base = x._fw_grad, x._base
+    if tangents is None and base is None:
         return []
     low, high = state.low, state.high
-    found = [v for v, t in own.items() if t is not None and low <= v < high] if own else []
+    found = [v for v, t in tangents.items() if t is not None and low <= v < high] if tangents else []
     if base is not None and base._fw_grad:
-        found += [v for v, t in base._fw_grad.items() if t is not None and low <= v < high and (own is None or v not in own)]
+        found += [v for v, t in base._fw_grad.items() if t is not None and low <= v < high and (tangents is None or v not in tangents)]
     return found
 
 
@@ -187,7 +187,7 @@ def _put(x, level, t):
         tan = x._fw_grad = Tangents()
     tan[level] = t
     if level in LEVELS:
-        LEVELS[level].held[id(tan)] = tan
+        LEVELS[level].tangents[id(tan)] = tan
     else:
         tan.pop(level)
 
@@ -317,10 +317,10 @@ def write_tangent(x: Tensor, level: int, t: Tensor) -> None:
         if _same_layout(t, base) and _same_layout(t, x):
             _put(base, level, t)
             return _put(x, level, t)
-        whole = _zeros_like(base, t)
-        part = _part(whole, base, x)
+        base_tangent = _zeros_like(base, t)
+        part = _part(base_tangent, base, x)
         part.copy_(t)
-        _put(base, level, whole)
+        _put(base, level, base_tangent)
         _put(x, level, part)
 
 
@@ -524,8 +524,8 @@ def _leaf(x):
 
 def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, tans: dict[int, Tensor]) -> Sequence[Tensor | None]:
     """Differentiates the gradient rule with respect to the incoming gradient."""
-    own = any([x is not None and x._requires_grad_ for x in ins]) or any([t._requires_grad_ for t in tans.values()])
-    track = mode.on and (own or vmap.with_history(*[x for x in ins if x is not None], *tans.values()))
+    needs_grad = any([x is not None and x._requires_grad_ for x in ins]) or any([t._requires_grad_ for t in tans.values()])
+    track = mode.on and (needs_grad or vmap.with_history(*[x for x in ins if x is not None], *tans.values()))
     given = [_leaf(x) if i in tans and not x._requires_grad_ else x for i, x in enumerate(ins)]
     c = Context(prim, given, kw, outs, {i: given[i] for i in tans})
     was, _deriving.on = _deriving.on, True
@@ -549,14 +549,14 @@ def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, 
     finally:
         _deriving.on = was
     js: Sequence[Any] = [None] * len(us)
-    asked = [i for i, u in enumerate(us) if u is not None]
+    requested = [i for i, u in enumerate(us) if u is not None]
     pairs = [(r, s) for r, s in zip(roots, starts) if r._requires_grad_]
     if pairs:
         # The tangents may belong to the user, and the engine marks the gradients that it passes on.
         starts = [copy_tangents(s, detached(s)) if not (track and s._requires_grad_) else s for _, s in pairs]
-        for i, j in zip(asked, engine.run_backward([r for r, _ in pairs], starts, True, track, [us[i] for i in asked], True) or ()):
-            js[i] = j if own or j is None or not j._requires_grad_ else detach(j)          # type: ignore[index]
-    for i in asked:
+        for i, j in zip(requested, engine.run_backward([r for r, _ in pairs], starts, True, track, [us[i] for i in requested], True) or ()):
+            js[i] = j if needs_grad or j is None or not j._requires_grad_ else detach(j)          # type: ignore[index]
+    for i in requested:
         if js[i] is None:
             js[i] = primitives.ops["new_full"](us[i], size=us[i]._sizes, value=0, np_dtype=us[i]._np_dtype)      # type: ignore[index]
     return js
@@ -582,8 +582,8 @@ def _on_primitives(prim, args, kw, below):
         raise _unsupported(prim.name)
     outs = below(prim, args, dict(kw) if found else kw)  # that call records what a node saves
     if prim.view and ins[0]._fw_grad:
-        blank = [v for v, t in ins[0]._fw_grad.items() if t is None]
-        for v in blank:
+        empty_levels = [v for v, t in ins[0]._fw_grad.items() if t is None]
+        for v in empty_levels:
             for t in _results(prim, outs):
                 if t is not None:
                     none(t, v)

@@ -19,7 +19,7 @@ from mindtorch.backend.interface import Array, NpDtype
 from mindtorch.core import dtypes, tensor as _tensor
 from mindtorch.core.device_dispatch import to_host
 from mindtorch.core.dtypes import C128, F32, F64, I64, bfloat16_np, of_np
-from mindtorch.core.error_messages import is_foreign
+from mindtorch.core.error_messages import is_pytorch_tensor
 from mindtorch.core.type_promotion import number_dtype, promote_types
 from mindtorch.core.tensor import Tensor, adopt, wrap_array, is_tensor
 
@@ -49,7 +49,7 @@ def _leaf_types(data, types):
 
 
 def is_sequence(x: object) -> bool:
-    if isinstance(x, (Tensor, str, bytes)) or isinstance(x, np.ndarray) and not x.ndim or is_foreign(x):
+    if isinstance(x, (Tensor, str, bytes)) or isinstance(x, np.ndarray) and not x.ndim or is_pytorch_tensor(x):
         return False
     return isinstance(x, (list, tuple, np.ndarray)) or hasattr(x, "__len__") and hasattr(x, "__getitem__") and not isinstance(x, dict)
 
@@ -95,8 +95,8 @@ def _leaf(x):
             raise ValueError("only one element tensors can be converted to Python scalars")
         a = to_host(x)
         return (upcast(a) if a.dtype == bfloat16_np else a).reshape(()).item(), a.dtype
-    if is_foreign(x):
-        return _leaf(wrap_array(array_of_foreign(x)))
+    if is_pytorch_tensor(x):
+        return _leaf(wrap_array(array_of_pytorch(x)))
     # an ndarray here is 0-dim, because other arrays count as sequences
     if isinstance(x, (np.generic, np.ndarray)):
         of_np(x.dtype)
@@ -167,14 +167,14 @@ def array_of(data: Any, d: NpDtype | None = None) -> Array:
     for _, n in pairs:
         natural = promote_types(natural, n)
     leaves = [v for v, _ in pairs]
-    wide = {"f": F64, "V": F64, "c": C128}.get(natural.kind, natural)
+    parse_dtype = {"f": F64, "V": F64, "c": C128}.get(natural.kind, natural)
     for v in leaves:
         if v.__class__ is int and not -2 ** 63 <= v < 2 ** 63 and natural.kind in "bi":
             to = natural if d is None else d
             if to.kind in "iu" and not (to.name == "uint64" and 0 <= v < 2 ** 64):
                 raise ValueError("Overflow when unpacking long long")
-            wide = to if to.kind in "iu" else F64
-    return convert(np.array(leaves, wide).reshape(shape), natural if d is None else d)
+            parse_dtype = to if to.kind in "iu" else F64
+    return convert(np.array(leaves, parse_dtype).reshape(shape), natural if d is None else d)
 
 
 def _element(value, d):
@@ -205,7 +205,7 @@ def usable(a: Array) -> Array:
     return a
 
 
-def storage_of_its_own(a: Array) -> Array:
+def compact_storage(a: Array) -> Array:
     """Returns an array with the elements of `a` on a buffer that covers only them.
 
     This is `a` itself unless it is part of a larger array. As in PyTorch, the storage of a tensor
@@ -226,7 +226,7 @@ def storage_of_its_own(a: Array) -> Array:
     return np.ndarray(a.shape, a.dtype, memory, 0, a.strides)
 
 
-def array_of_foreign(x: Any) -> Array:
+def array_of_pytorch(x: Any) -> Array:
     """Returns the values of a PyTorch tensor, to be copied.
 
     Its history is dropped, as in torch.tensor(x).
@@ -247,8 +247,8 @@ def copied(data: Any, d: NpDtype | None) -> Array:
         return np.array(data) if d is None else cast_array(np.asarray(data), d)
     if isinstance(data, _tensor.MSTensor):
         return copied(to_host(adopt(data)), d)
-    if is_foreign(data):
-        return copied(array_of_foreign(data), d)
+    if is_pytorch_tensor(data):
+        return copied(array_of_pytorch(data), d)
     if not isinstance(data, (list, tuple)) and hasattr(data, "__array__"):
         return copied(np.asarray(data), d)
     return array_of(data, d)
@@ -270,23 +270,23 @@ def in_type(a: Array, d: NpDtype | None) -> Array:
     return np.array(a) if d is None or d == a.dtype else cast_array(a, d)
 
 
-def standing(a: Array, d: NpDtype | None) -> Array:
+def backing_array(a: Array, d: NpDtype | None) -> Array:
     """Returns an array that backs a tensor.
 
     This is `a` itself, as its own storage, if it has dtype `d`; else a copy.
     """
     a = usable(a)
-    return storage_of_its_own(a) if d is None or d == a.dtype else cast_array(a, d)
+    return compact_storage(a) if d is None or d == a.dtype else cast_array(a, d)
 
 
 def shared(x: Any) -> Array:
     """Returns a usable array on the memory of an array or of any object that exports DLPack."""
-    return usable(x if isinstance(x, np.ndarray) else dlpack.array_of(x.detach() if is_foreign(x) else x))
+    return usable(x if isinstance(x, np.ndarray) else dlpack.array_of(x.detach() if is_pytorch_tensor(x) else x))
 
 
 def plain(a: Array) -> Array:
     """Returns an array without its subclass, as its own storage."""
-    return storage_of_its_own(a if a.__class__ is np.ndarray else a.view(np.ndarray))
+    return compact_storage(a if a.__class__ is np.ndarray else a.view(np.ndarray))
 
 
 def on_buffer(buffer: Any, count: int, offset: int, d: NpDtype) -> Array:

@@ -122,7 +122,7 @@ def exit_level(t: Tensor) -> None:
     t._functorch_level = now[-1].serial if now else 0
 
 
-def back(level: TransformLevel, t: Any) -> Any:
+def move_to_current(level: TransformLevel, t: Any) -> Any:
     """Moves a level's result to the current level if it was created inside or is new."""
     if isinstance(t, Tensor) and (t._functorch_level >= level.serial or not t._functorch_level):
         exit_level(t)
@@ -179,16 +179,16 @@ _NO_WRITES = frozenset(["requires_grad_", "share_memory_", "rename_"])
 
 
 def _mark(r, serial, args, kwargs):
-    a, whole = r._array, r._array.base is None
+    a, is_base = r._array, r._array.base is None
     for x in (*args, *kwargs.values()) if kwargs else args:
         c = x.__class__
         if c is Tensor or c is not int and c is not float and isinstance(x, Tensor):
             if x is r:
                 return
-            if x._array is a or not whole and _shares(a, x._array):
+            if x._array is a or not is_base and _shares(a, x._array):
                 r._functorch_level = x._functorch_level
                 return
-        elif not whole and c in (tuple, list):
+        elif not is_base and c in (tuple, list):
             for y in x:
                 if isinstance(y, Tensor) and _shares(a, y._array):
                     r._functorch_level = y._functorch_level
@@ -253,6 +253,6 @@ def level_number(t: Tensor) -> int:
     return -1
 
 
-def shown_in(t: Tensor) -> list[tuple[int, TransformLevel]]:
+def creation_levels(t: Tensor) -> list[tuple[int, TransformLevel]]:
     """Returns (number, level) of the levels in which a tensor was created, innermost first."""
     return [(i + 1, level) for i, level in enumerate(_thread.levels) if level.serial <= t._functorch_level][::-1]

@@ -38,11 +38,11 @@ def start() -> Device:
     if runtime.target() != "CPU":
         raise NotImplementedError("torch.compile(backend='mindspore') of cpu tensors requires MindSpore's CPU target, but this process "
                                   f"uses {runtime.target()}: move the model and its data to the npu device")
-    from mindtorch.backend.mindspore import kernels as own
+    from mindtorch.backend.mindspore import kernels as npu_kernels
     from mindtorch.backend.mindspore.graph.graph_compiler import GraphCompiler
     from mindtorch.backend.mindspore.kernels.dropout import MASKED
-    kernels.load(own)
-    own.fill_table(SHADOW.type)
+    kernels.load(npu_kernels)
+    npu_kernels.fill_table(SHADOW.type)
     device = npu.Shadow("CPU")
     device.maker, device.masked = GraphCompiler, MASKED
     device_dispatch._KERNEL_CACHE[SHADOW.type] = {}
@@ -58,7 +58,7 @@ def stop() -> None:
         dispatch.disable_layer("primitives", "device")
 
 
-def takes(t: Any) -> str | None:
+def unsupported_reason(t: Any) -> str | None:
     """Returns why a tensor cannot be bridged, or None if it can."""
     if t._handle is not None:
         return f"a tensor is on {t._device}"
@@ -109,13 +109,13 @@ def _wanting(ts):
 class AliasTable:
     """Handles on the memory of the tensors passed to a graph at each call.
 
-    A handle is cached where `kept` is set, and reused while the array is the same object.
+    A handle is cached where `retained` is set, and reused while the array is the same object.
     """
 
-    def __init__(self, kept: Sequence[bool]) -> None:
-        self.kept = kept
-        self.arrays: list[Any] = [None] * len(kept)
-        self.handles: list[Any] = [None] * len(kept)
+    def __init__(self, retained: Sequence[bool]) -> None:
+        self.retained = retained
+        self.arrays: list[Any] = [None] * len(retained)
+        self.handles: list[Any] = [None] * len(retained)
 
     def to_graph(self, ts: Sequence[Tensor]) -> list[Tensor]:
         """Returns the bridge tensors of `ts`."""
@@ -124,7 +124,7 @@ class AliasTable:
         with device_dispatch.DEVICE_LOCK:
             for i, t in enumerate(ts):
                 a = t._array
-                if self.kept[i]:
+                if self.retained[i]:
                     if arrays[i] is not a:
                         arrays[i], handles[i] = a, device.over(a)
                     h = handles[i]
@@ -194,4 +194,4 @@ class within:
         device_dispatch.WITHIN.on = self.before
 
 
-__all__ = ["AliasTable", "array_of", "from_graph", "start", "stop", "takes", "within"]
+__all__ = ["AliasTable", "array_of", "from_graph", "start", "stop", "unsupported_reason", "within"]

@@ -152,11 +152,11 @@ def set_storage_within(t: Tensor, source: Tensor, size: Sizes, strides: Strides,
     replace_memory(t, strided(source._array, size, strides, offset))
 
 
-def _with_its_bits(stand, t, source, size, strides, offset):
+def _with_its_bits(set_within, t, source, size, strides, offset):
     h = source._handle
     of = shallow_copy(h.of)
-    stand(of, h.of, size, strides, offset)
-    conj_neg_bits.become(t, of, h.conj, h.neg)
+    set_within(of, h.of, size, strides, offset)
+    conj_neg_bits.set_memory(t, of, h.conj, h.neg)
 
 
 def set_empty_storage(t: Tensor) -> None:
@@ -165,7 +165,7 @@ def set_empty_storage(t: Tensor) -> None:
         h = t._handle
         of = shallow_copy(h.of)
         set_empty_storage(of)
-        return conj_neg_bits.become(t, of, h.conj, h.neg)
+        return conj_neg_bits.set_memory(t, of, h.conj, h.neg)
     if t._handle is not None:
         return set_storage(t, device_dispatch.host_to_device(np.empty(0, t._np_dtype), t._device))
     replace_memory(t, np.empty(0, t._np_dtype))
@@ -189,7 +189,7 @@ def resize_there(t: Tensor, shape: Sizes) -> None:
         h = t._handle
         of = shallow_copy(h.of)
         resize_(of, shape)
-        conj_neg_bits.become(t, of, h.conj, h.neg)
+        conj_neg_bits.set_memory(t, of, h.conj, h.neg)
         return bump_version(t)
     k, want = t._np_dtype.itemsize, math.prod(shape)
     home, have = storage_extent(t)
@@ -198,11 +198,11 @@ def resize_there(t: Tensor, shape: Sizes) -> None:
         set_storage_strided(t, t, shape, strides, home)
     else:
         new = device_dispatch.host_to_device(np.zeros(want, t._np_dtype), t._device)
-        keep = (have - home) // k
-        if MODE.filling and keep < want:
-            fill(device_dispatch.strided_view(new, (want - keep,), (k,), keep * k), filler(t._np_dtype))
-        if keep:
-            device_dispatch.write(device_dispatch.strided_view(new, (keep,), (k,), 0), device_dispatch.strided_view(t, (keep,), (k,), home))
+        n_kept = (have - home) // k
+        if MODE.filling and n_kept < want:
+            fill(device_dispatch.strided_view(new, (want - n_kept,), (k,), n_kept * k), filler(t._np_dtype))
+        if n_kept:
+            device_dispatch.write(device_dispatch.strided_view(new, (n_kept,), (k,), 0), device_dispatch.strided_view(t, (n_kept,), (k,), home))
         set_storage(t, device_dispatch.strided_view(new, shape, strides, 0))
     bump_version(t)
 
@@ -325,14 +325,14 @@ def check_cast(src: NpDtype, dst: NpDtype) -> None:
         raise RuntimeError(f"result type {scalar_type_name(src)} can't be cast to the desired output type {scalar_type_name(dst)}")
 
 
-_TITLES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
-           "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "float16": "Half",
-           "bfloat16": "BFloat16", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
+_SCALAR_TYPE_NAMES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
+                      "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "float16": "Half",
+                      "bfloat16": "BFloat16", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
 
 
 def scalar_type_name(d: NpDtype) -> str:
     """Returns PyTorch's scalar type name of a dtype: Float, Long, ..."""
-    return _TITLES.get(d.name, d.name)
+    return _SCALAR_TYPE_NAMES.get(d.name, d.name)
 
 
 # ------------------------------------------------------------------ writing
@@ -526,9 +526,9 @@ def fill_by(x: Tensor, name: str, constants: dict[str, Any], *operands: Tensor) 
     """
     if x._handle is not None:
         if x._handle.__class__ is ConjNegBits:
-            whole = conj_neg_bits.resolved(x)
-            fill_by(whole, name, constants, *operands)
-            device_dispatch.write(x, whole)
+            resolved = conj_neg_bits.resolved(x)
+            fill_by(resolved, name, constants, *operands)
+            device_dispatch.write(x, resolved)
         else:
             device_dispatch.write_by(x, name, HOST[name], *operands, **constants)
     elif x._device.type != "meta":
@@ -590,7 +590,7 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
                         # The old value of x must survive the write. If x was passed a second time
                         # as another operand, that saved value does not survive, as in PyTorch.
                         if not shared or s[0] is x and not (twice and n._prim is not None and k != n._prim.inputs[0]):
-                            n._saved[k] = _kept(s)
+                            n._saved[k] = _copy_saved(s)
     if r is x or r._array is xa:
         ver.v += 1
     else:
@@ -625,7 +625,7 @@ def computed(x: Tensor, fn: Callable[..., Tensor], *args: Any, **kwargs: Any) ->
 
 
 def _copied(x):
-    return _kept((x,))[0]
+    return _copy_saved((x,))[0]
 
 
 def copy_saved_before_write(ver: VersionCounter, r: Tensor, since: int) -> None:
@@ -634,10 +634,10 @@ def copy_saved_before_write(ver: VersionCounter, r: Tensor, since: int) -> None:
     These are the ones with counter `ver` in the nodes of `r` created since `since`.
     """
     for n in new_nodes(r._grad_fn_, since):
-        vals = n._saved or {}
-        for k, s in vals.items():
+        saved = n._saved or {}
+        for k, s in saved.items():
             if s.__class__ is tuple and s[1] is ver:
-                vals[k] = _kept(s)
+                saved[k] = _copy_saved(s)
 
 
 def _around_hooks(x, fresh):
@@ -652,7 +652,7 @@ def _around_hooks(x, fresh):
             n._next_edges = [(node, 0) if e == old else e for e in n._next_edges]
 
 
-def _kept(s):
+def _copy_saved(s):
     """Returns a copy of a saved tensor, made before its memory is overwritten."""
     old = s[0]
     if old._handle is None:
@@ -692,7 +692,7 @@ def rebase(x: Tensor, r: Tensor) -> None:
             node, i = r._grad_fn_, r._output_nr
         base = x
         if native_recording():
-            mindspore_grad.link_write(_whole, x, r)
+            mindspore_grad.link_write(_overwrite_grads, x, r)
     else:
         a = base._array
         node, i = new_node(copy_slices.prim.node_class), 0
@@ -707,7 +707,7 @@ def rebase(x: Tensor, r: Tensor) -> None:
         refresh_views(base)
 
 
-def _whole(g):
+def _overwrite_grads(g):
     """Returns (gradient of the old value, gradient of the new value) of an overwritten tensor.
 
     MindSpore's autograd requires a tensor for both, so the first one is zeros.
@@ -720,7 +720,7 @@ def _zeros(g):
 
 
 def _slices(kw, g):
-    """Like `_whole`, for a tensor of which a region was overwritten."""
+    """Like `_overwrite_grads`, for a tensor of which a region was overwritten."""
     return copy_slices(g, _zeros_of_region(g, kw["region"]), **kw), read_region(g, **kw)
 
 
@@ -777,13 +777,13 @@ def _constant_node(x):
 _identity = primitive("copies", "a", lambda ctx, grad: grad, raw=True, node="CopyBackwards", layout=like)
 
 
-def _reading(v, base, edge, place=None):
+def _reading(v, base, edge, base_meta=None):
     """Returns a node that reads the view `v` from its base, whose gradient edge is `edge`."""
     node = new_node(read_region.prim.node_class)
     node._prim = read_region.prim
     node._next_edges = [edge]
     node._input_metadata = ((v._array.shape, v._array.dtype),)
-    node._attrs = {"base": place or base_geometry(base), "region": geometry(v, base)}
+    node._attrs = {"base": base_meta or base_geometry(base), "region": geometry(v, base)}
     return node if v._handle.__class__ is not ConjNegBits and base._handle.__class__ is not ConjNegBits else conj_neg_bits.turning(node, v, base)
 
 
@@ -796,7 +796,7 @@ def reread_view(x: Tensor) -> None:
 def refresh_views(base: Tensor) -> None:
     """Sets the history of every live view of `base` from the base's current history."""
     live = []
-    place = base_geometry(base)
+    base_meta = base_geometry(base)
     for ref in base._views:             # type: ignore[union-attr]
         v = ref()
         if v is None:
@@ -805,7 +805,7 @@ def refresh_views(base: Tensor) -> None:
         if v._creation_meta is not None:
             v._requires_grad_ = True  # from now on its use with grad is an error (`check_inplace_on_view`)
             continue
-        node = _reading(v, base, (base._grad_fn_, base._output_nr), place)
+        node = _reading(v, base, (base._grad_fn_, base._output_nr), base_meta)
         if native_recording():
             mindspore_grad.link_write(functools.partial(_region, node._attrs), v, base)
         _move(v, node, 0)

@@ -57,12 +57,12 @@ def with_bits(of: Tensor, conj: bool, neg: bool) -> Tensor:
     return t
 
 
-def _again(t):
+def _shallow_copy(t):
     h = t._handle
     return with_bits(h.of, h.conj, h.neg)
 
 
-def _become(t: Tensor, of: Tensor, conj: bool, neg: bool) -> None:
+def _set_memory(t: Tensor, of: Tensor, conj: bool, neg: bool) -> None:
     """Moves a tensor that has bits, or will have them, to the memory of `of`, which has none."""
     t._handle, t._array = ConjNegBits(of, conj, neg), unmaterialized(of)
     of._version_counter = version_counter(t)
@@ -70,7 +70,7 @@ def _become(t: Tensor, of: Tensor, conj: bool, neg: bool) -> None:
         set_device(t, of._device)
 
 
-conj_neg_bits.again, conj_neg_bits.become = _again, _become
+conj_neg_bits.shallow_copy, conj_neg_bits.set_memory = _shallow_copy, _set_memory
 
 conj_view: Callable[[Any], Any]
 neg_view: Callable[[Any], Any]

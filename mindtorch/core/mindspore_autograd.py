@@ -61,7 +61,7 @@ class GradEdgeProxy:
         self.native = weakref.ref(leaf)
         # The hook keeps the place alive exactly as long as MindSpore's autograd needs it.
         MSTensor.register_hook(leaf, functools.partial(_gather, self))
-        _places[_node_of(leaf)._unique_id()] = self
+        _edge_proxies[_node_of(leaf)._unique_id()] = self
 
     def edge(self):
         """Returns the edge for a node; None if this gradient is no longer reachable."""
@@ -80,11 +80,11 @@ class _ParameterGradEdgeProxy(GradEdgeProxy):
         self.node, self.index, self.dev = None, 0, p._device if _is_facade(p) else None
         self.leaf = self.native = weakref.ref(p)
         MSTensor.register_hook(p, functools.partial(_gather, self))
-        _places[_node_of(p)._unique_id()] = self
+        _edge_proxies[_node_of(p)._unique_id()] = self
 
 
 # id of a leaf of MindSpore's autograd -> its place
-_places: weakref.WeakValueDictionary[int, GradEdgeProxy] = weakref.WeakValueDictionary()
+_edge_proxies: weakref.WeakValueDictionary[int, GradEdgeProxy] = weakref.WeakValueDictionary()
 
 
 class _GradCollector(threading.local):
@@ -94,29 +94,29 @@ class _GradCollector(threading.local):
 _grad_collector = _GradCollector()
 
 
-def _gather(place, g):
+def _gather(proxy, g):
     found = _grad_collector.found
     if found is None:
         return None
-    found[place] = g
+    found[proxy] = g
     # MindSpore adds the result of a hook to its own sum at the leaf. Returning the gradient
     # unchanged for that sum requires a kernel that is missing on CPUs. The sum of a proxy is never
     # read. A Parameter may have MindSpore hooks that run after this one.
     a = MSTensor.asnumpy(g)
-    return from_contiguous(a.copy() if place.__class__ is _ParameterGradEdgeProxy else np.empty(a.shape, a.dtype))
+    return from_contiguous(a.copy() if proxy.__class__ is _ParameterGradEdgeProxy else np.empty(a.shape, a.dtype))
 
 
 def proxy_tensor(t: Tensor) -> Any:
     """Returns the native proxy that MindSpore's ops get for a facade tensor that requires grad."""
     if t._creation_meta is not None:
         check_inplace_on_view(t)
-    made = t._standin
+    made = t._ms_proxy
     if made is not None and made[1] is t._grad_fn_ and made[2] == t._output_nr and made[3] is t._array:
         return made[0]
     leaf = from_array(t._array) if t._handle is None else device_dispatch.same_memory(t)
     MSTensor._requires_grad.__set__(leaf, True)
     GradEdgeProxy(t, leaf)
-    t._standin = (leaf, t._grad_fn_, t._output_nr, t._array)
+    t._ms_proxy = (leaf, t._grad_fn_, t._output_nr, t._array)
     return leaf
 
 
@@ -124,13 +124,13 @@ def _register(p):
     """Creates the place of a Parameter's leaf in MindSpore's autograd."""
     if not _needs_grad(p):
         MSTensor._requires_grad.__set__(p, True)
-    if _node_of(p)._unique_id() not in _places:
+    if _node_of(p)._unique_id() not in _edge_proxies:
         _ParameterGradEdgeProxy(p)
 
 
 def _share_counter(t):
     """Shares a facade tensor's version counter with what MindSpore saves of its memory."""
-    made = t._standin
+    made = t._ms_proxy
     _versions[native.storage_key(t if made is None else made[0])] = version_counter(t)
 
 
@@ -194,7 +194,7 @@ def _call(op, name, args, kwargs):
     The results are on the device of these arguments.
     """
     if LIVE:
-        args, kwargs = _whole(args, name, native.written(name, args)[0]), _whole(kwargs, name, ())
+        args, kwargs = _resolve_bits(args, name, native.written(name, args)[0]), _resolve_bits(kwargs, name, ())
     _lend(args)
     if not device_dispatch.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
@@ -214,7 +214,7 @@ def _call(op, name, args, kwargs):
         _homes.found = before
 
 
-def _whole(x, name, targets):
+def _resolve_bits(x, name, targets):
     """Resolves lazy conjugation and negation in arguments: MindSpore does not support them."""
     if _is_facade(x) and x._handle.__class__ is ConjNegBits:
         if any([t is x for t in targets]):
@@ -223,8 +223,8 @@ def _whole(x, name, targets):
         return OPS["clone"].fn(x)
     c = x.__class__
     if c is tuple or c is list:
-        return c([_whole(y, name, targets) for y in x])
-    return {k: _whole(y, name, targets) for k, y in x.items()} if c is dict else x
+        return c([_resolve_bits(y, name, targets) for y in x])
+    return {k: _resolve_bits(y, name, targets) for k, y in x.items()} if c is dict else x
 
 
 def _look(args):
@@ -423,10 +423,10 @@ def _part_of_parameter(t):
         return False
     node = _node_of(t)
     while node.__class__ is _BackwardNode:
-        place = _places.get(node._unique_id())
-        if place is not None:
-            leaf = place.native()
-            return (place.__class__ is _ParameterGradEdgeProxy and leaf is not None and not _is_facade(leaf)
+        proxy = _edge_proxies.get(node._unique_id())
+        if proxy is not None:
+            leaf = proxy.native()
+            return (proxy.__class__ is _ParameterGradEdgeProxy and leaf is not None and not _is_facade(leaf)
                     and native.storage_key(leaf) == native.storage_key(t))
         below = [m for m, _ in node.next_functions if m is not None]
         if len(below) != 1:
@@ -491,7 +491,7 @@ class MindSporeBackward(Node):
             return self._apply_now(gs)
 
     def _apply_now(self, gs):
-        root, places = self.part
+        root, proxies = self.part
         g = gs[0]
         if mode.on:
             raise NotImplementedError(f"create_graph=True through MindSpore operations (here a result of dtype {g.dtype} on device "
@@ -506,7 +506,7 @@ class MindSporeBackward(Node):
         depth.native += 1
         try:
             native.run_backward((root,), (g,), True, False, None, True, accumulate_grad=False)
-            grads = [_grad_collector.found.get(p) for p in places]
+            grads = [_grad_collector.found.get(p) for p in proxies]
             for p in _grad_collector.found:
                 leaf = p.native()
                 if leaf is not None:
@@ -516,7 +516,7 @@ class MindSporeBackward(Node):
             depth.native -= 1
             _grad_collector.found = before
             native.set_recording(False)  # after an error inside, MindSpore's grad mode is still on
-        return [None if g is None else adopt(g, p.dev) for g, p in zip(grads, places)]
+        return [None if g is None else adopt(g, p.dev) for g, p in zip(grads, proxies)]
 
 
 class _Inside(Node):
@@ -540,7 +540,7 @@ def _inside(t):
 
 def _below(t):
     """Returns the places that a native tensor was computed from."""
-    places, seen, stack = [], set(), [_node_of(t)]
+    proxies, seen, stack = [], set(), [_node_of(t)]
     while stack:
         n = stack.pop()
         # The node of a custom Python function is that function's object, without a node id.
@@ -548,14 +548,14 @@ def _below(t):
         if key in seen:
             continue
         seen.add(key)
-        place = _places.get(key)
-        if place is not None:
-            places.append(place)
+        proxy = _edge_proxies.get(key)
+        if proxy is not None:
+            proxies.append(proxy)
             continue
         for m, _ in n.next_functions:
             if m is not None:
                 stack.append(m)
-    return places
+    return proxies
 
 
 def wrap_native(t: Tensor) -> None:
@@ -580,14 +580,14 @@ def wrap_native(t: Tensor) -> None:
         return
     if _node_of(t) is None:
         return
-    places = _below(t)
-    if not places:
+    proxies = _below(t)
+    if not proxies:
         return
     node = new_node(MindSporeBackward)
     node._prim = None
-    node._next_edges = [p.edge() for p in places]
+    node._next_edges = [p.edge() for p in proxies]
     node._input_metadata = ((t._array.shape, t._array.dtype),)
-    node._saved = {"part": [native.same_tensor(t), places]}
+    node._saved = {"part": [native.same_tensor(t), proxies]}
     t._grad_fn_, t._requires_grad_ = node, True
 
 

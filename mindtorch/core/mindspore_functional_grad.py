@@ -112,20 +112,20 @@ def gradients(run: Run, weights: Sequence[Any], sens: Any, aux: bool) -> tuple[l
             roots.append(t)
             starts.append(OPS["ones_like"].fn(t, requires_grad=False) if g is None else shallow_copy(g))
     found: list[Tensor | None] = [None] * len(leaves)
-    asked = [i for i, t in enumerate(leaves) if t._requires_grad_ or t._np_dtype.kind in "fcV"]
+    requested = [i for i, t in enumerate(leaves) if t._requires_grad_ or t._np_dtype.kind in "fcV"]
     if roots:
-        for i, g in zip(asked, engine.run_backward(roots, starts, run.inner, run.inner, [leaves[i] for i in asked], True) or ()):
+        for i, g in zip(requested, engine.run_backward(roots, starts, run.inner, run.inner, [leaves[i] for i in requested], True) or ()):
             found[i] = g
     made: list[Tensor] = []
-    taken = {_memory(t) for t in (*leaves, *outs, *starts)}
+    used = {_memory(t) for t in (*leaves, *outs, *starts)}
     for t, g in zip(leaves, found):
         if g is None:
             g = OPS["zeros_like"].fn(t, requires_grad=False)
         elif not run.inner:
             # Gradients do not share memory: callers unscale them in place.
-            g = OPS["clone"].fn(g) if _memory(g) in taken else g
+            g = OPS["clone"].fn(g) if _memory(g) in used else g
             g = shallow_copy(g) if g._requires_grad_ else g
-        taken.add(_memory(g))
+        used.add(_memory(g))
         made.append(g)
     n = len(run.wanted)
     if not run.inner:
@@ -158,7 +158,7 @@ class LazyTensor(MSTensor):
             return DTYPES[_attributes(self)["_array"].dtype]
         if name == "ndim":
             return _attributes(self)["_array"].ndim
-        if name in _ASKS and not (name == "__fallback__" and native.depth.native):
+        if name in _QUERIES and not (name == "__fallback__" and native.depth.native):
             return object.__getattribute__(self, name)
         if name in _READS:
             graph_mode.flush("values are read")
@@ -173,9 +173,9 @@ class LazyTensor(MSTensor):
 METHODS = frozenset("abs add all any astype ceil cos div equal exp floor greater greater_equal isfinite isinf isnan less less_equal log logical_and "
                     "logical_not logical_or max maximum mean min minimum mul ne neg not_equal pow prod reciprocal round rsqrt sigmoid sign sin "
                     "sqrt square sub sum tanh to".split())
-#: Attributes that lead to MindSpore's ops, which delegate to `__fallback__` (`_ASKS`), and
+#: Attributes that lead to MindSpore's ops, which delegate to `__fallback__` (`_QUERIES`), and
 #: attributes that read values (`_READS`).
-_ASKS = frozenset(("__class__", "__fallback__", "__ms_dispatch__", *METHODS))
+_QUERIES = frozenset(("__class__", "__fallback__", "__ms_dispatch__", *METHODS))
 _READS = frozenset(("asnumpy", "_item", "_tolist", "numpy", "item", "tolist"))
 def materialize(t: Any) -> None:
     """Computes the values of a `LazyTensor`."""
@@ -183,7 +183,7 @@ def materialize(t: Any) -> None:
     to_mindspore_now(t)
 
 
-_FACADE = frozenset((*PRIVATE, "_array", "_sizes", "_np_dtype", "_numel", "_contiguous", "_foreign", "_real", "_enqueue_epoch"))
+_FACADE = frozenset((*PRIVATE, "_array", "_sizes", "_np_dtype", "_numel", "_contiguous", "_from_mindspore", "_real", "_enqueue_epoch"))
 
 
 def to_mindspore(t: Any) -> None:

@@ -45,10 +45,10 @@ class _Native(NativeFunction):
         # The results that they read must then be the result tensors themselves, which MindSpore
         # tracks; a node saves only their memory.
         old, mode.on = mode.on, native_recording()
-        kept = node._saved
-        if mode.on and kept:
-            own = {o._output_nr: o for o in step.outs}
-            node._saved = {k: (own[s.idx], s.ver, s.at) if getattr(s, "idx", None) in own else s for k, s in kept.items()}
+        saved = node._saved
+        if mode.on and saved:
+            by_output_nr = {o._output_nr: o for o in step.outs}
+            node._saved = {k: (by_output_nr[s.idx], s.ver, s.at) if getattr(s, "idx", None) in by_output_nr else s for k, s in saved.items()}
         try:
             dev = step.outs[0]._device
             gs = [None if g is None else adopt(g, dev) for g in gs]
@@ -61,7 +61,7 @@ class _Native(NativeFunction):
                 r = res[i] if i < len(res) else None
                 out.append(None if r is None else _native(validate_grad(r, meta, node.name())))
         finally:
-            node._saved = kept
+            node._saved = saved
             grad_mode._switch(old)
         return (None, *out)
 

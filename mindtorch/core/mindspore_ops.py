@@ -18,7 +18,7 @@ from mindtorch.core.tensor import Tensor
 #: returned by the functions below where MindSpore has to run a call itself
 NO = object()
 #: dtypes of a host tensor that may be passed as a Python number
-_NUMBERS = frozenset("float32 float64 int32 int64 bool".split())
+_SCALAR_DTYPES = frozenset("float32 float64 int32 int64 bool".split())
 
 
 class _Operands:
@@ -40,14 +40,14 @@ class _Operands:
         Returns the dtype of a host tensor that is passed as a Python number, else None.
         """
         if type(x) is _tensor.later:
-            own = attributes(x)
-            return self._on_device(own["_handle"], own["_device"], own["_array"])
+            attrs = attributes(x)
+            return self._on_device(attrs["_handle"], attrs["_device"], attrs["_array"])
         if Tensor in type(x).__mro__:
             if isinstance(x, SparseTensor) or mode.on and x._requires_grad_ and not self._done(x):
                 raise native_ops.Unknown
             if x._handle is not None:
                 return self._on_device(x._handle, x._device, x._array)
-            if x._device.type != "cpu" or x._array.ndim or x._array.dtype.name not in _NUMBERS:
+            if x._device.type != "cpu" or x._array.ndim or x._array.dtype.name not in _SCALAR_DTYPES:
                 raise native_ops.Unknown
             self.handles.append(x._array.item())
             return x._array.dtype

@@ -148,9 +148,9 @@ def register_op(fn: Callable[..., Any] | None = None, *, name: str | None = None
         o.public = None
     names = [o.name] + [a for a in aliases if "." not in a]
     if o.method:
-        own = method if callable(method) else fn
+        method_fn = method if callable(method) else fn
         # not `o.fn`: __torch_function__ handlers tell the two apart
-        m = dispatch.make_dispatcher(own, dispatch.DispatchEntry(own, o.qualname, o), method=True)
+        m = dispatch.make_dispatcher(method_fn, dispatch.DispatchEntry(method_fn, o.qualname, o), method=True)
         if not function:
             o.fn = m
         for n in names:

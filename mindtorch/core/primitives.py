@@ -80,7 +80,7 @@ class Primitive:
     #: slice (core/vmap.py)
     batch: Any = None
     #: what PyTorch's node saves while hooks are active, if it differs (core/saves.py)
-    told: Any = None
+    saved_spec: Any = None
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
                  inputs: list[str], attrs: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],
@@ -101,7 +101,7 @@ class Primitive:
         #: gradient that never arrives
         self.ruleless = () if self.joint else tuple([i for i in range(len(inputs)) if i >= len(self.grads) or self.grads[i] is None])
         self.optional: tuple[int, ...] = ()  # indices of the inputs that may be None
-        self.alone = len(self.grads) == 1 and self.grads[0] is not None
+        self.single_rule = len(self.grads) == 1 and self.grads[0] is not None
         self.function: Any = None
         self._plain: types.FunctionType | None = None
         self.shapes: Kernel | None = None
@@ -183,7 +183,7 @@ class Primitive:
             g = [_zeros(m, gs) if x is None and m is not None else x for x, m in zip(gs, node._input_metadata)]
         if self.joint:
             return self.grads[0](node, g)       # type: ignore[misc]
-        if self.alone:
+        if self.single_rule:
             return (None if node._next_edges[0] is None else self.grads[0](node, g)),         # type: ignore[misc]
         if self.together is not None and g._handle is not None and g._handle.__class__ is not ConjNegBits:
             r = self.together(node, g)
@@ -263,30 +263,30 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
         kw["needs"] = tuple([e is not None for e in edges])
     node._attrs = kw
     if saved_ins or saved_outs:
-        kept: dict[str, Any] = {}
+        saved: dict[str, Any] = {}
         for n, i in saved_ins:
             x = ins[i]
             if x is None or x.__class__ is SavedArray or x.__class__ is ScalarOperand:
-                kept[n] = x
+                saved[n] = x
             elif saved_hooks or INFERENCE.ever:
-                _save(n, x, kept)
+                _save(n, x, saved)
             else:
                 ver = x._version_counter
                 if ver is None:
                     ver = x._version_counter = VersionCounter()
-                kept[n] = (x, ver, ver.v)
+                saved[n] = (x, ver, ver.v)
         for n, i in saved_outs:
             t = outs if single else outs[i]
             if t is None or t.__class__ is SavedArray:
-                kept[n] = t
+                saved[n] = t
             elif saved_hooks:
                 d = shallow_copy(t)
                 if node._input_metadata[i] is not None:  # integer outputs such as indices have no history
                     d._grad_fn_, d._output_nr, d._requires_grad_ = node, i, True
-                _save(n, d, kept, i)
+                _save(n, d, saved, i)
             else:
-                kept[n] = _Out(t, i)
-        node._saved = kept
+                saved[n] = _Out(t, i)
+        node._saved = saved
     if grad_flag() and native_recording():
         mindspore_grad.link(node, outs, ins)
     return outs
@@ -341,7 +341,7 @@ def _strided(prim, fwd, low, arrays, kw):
                 _plans.clear()
             plan = layouts.pointwise_plan(arrays)
             plan = _plans[key] = (*plan, layouts.mixed_order_operands(arrays, plan), {}, any([a is not None and a.itemsize == 2 for a in arrays]))
-        strides, order, back, crossing, in_bytes, half = plan
+        strides, order, inverse, crossing, in_bytes, half = plan
         given = arrays if order is None else [a if a is None or not a.ndim else a.transpose(order) for a in arrays]
         if crossing:
             given = [layouts.in_c_order(a, fwd) if i in crossing else a for i, a in enumerate(given)]
@@ -353,7 +353,7 @@ def _strided(prim, fwd, low, arrays, kw):
     else:
         r = fwd(*given, **kw)
     if order is not None:
-        r = tuple([x.transpose(back) for x in r]) if r.__class__ is tuple else r.transpose(back)
+        r = tuple([x.transpose(inverse) for x in r]) if r.__class__ is tuple else r.transpose(inverse)
     if strides is not None and r.__class__ is np.ndarray:
         k = r.itemsize
         wanted = in_bytes.get(k)
@@ -378,7 +378,7 @@ def _operand_error(name, inputs, values):
 _TEMPLATE = """
 def {name}({sig}):
     if dispatch_state.primitives:
-        return dispatch_state.ask(PRIM, ({args}), {kw})
+        return dispatch_state.call_primitive(PRIM, ({args}), {kw})
     try:
         {arrays}
     except AttributeError:
@@ -561,9 +561,9 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
     fwd = host_kernel(name)
     inputs, optional, attrs = _declared(signature)
     read = set().union(*[_names_read(rule.__code__) for rule in grads if rule is not None])
-    taken = [n for n in (*inputs, *attrs) if n in read and _RESERVED.fullmatch(n)]
-    if taken:
-        raise ValueError(f"primitive {name!r}: a parameter that gradient rules read cannot be named {taken[0]!r}, which is reserved")
+    reserved = [n for n in (*inputs, *attrs) if n in read and _RESERVED.fullmatch(n)]
+    if reserved:
+        raise ValueError(f"primitive {name!r}: a parameter that gradient rules read cannot be named {reserved[0]!r}, which is reserved")
     prim = Primitive(name, fwd, grads, inputs, attrs, node, view, raw, nondiff, saves, order, layout, residuals)
     prim.optional = optional
     given = {f"s{i}_": n for i, n in enumerate(attrs)}

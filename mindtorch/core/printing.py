@@ -73,7 +73,7 @@ class _Format:
         """values: 1-d array of the printed elements."""
         self.precision = PRINT_OPTS.precision
         self.floating = values.dtype.kind == "f"
-        self.whole = True  # no element has a fraction
+        self.integral = True  # no element has a fraction
         self.scientific = False
         self.width = 1
         if not self.floating:
@@ -83,11 +83,11 @@ class _Format:
         values = values[np.isfinite(values) & (values != 0)]
         if not values.size:
             return
-        self.whole = bool((values == np.ceil(values)).all())
+        self.integral = bool((values == np.ceil(values)).all())
         size = np.abs(values)
         low, high = float(size.min()), float(size.max())
         with np.errstate(over="ignore"):
-            self.scientific = high / low > 1000.0 or high > 1e8 or (not self.whole and low < 1e-4)
+            self.scientific = high / low > 1000.0 or high > 1e8 or (not self.integral and low < 1e-4)
         if PRINT_OPTS.sci_mode is not None:
             self.scientific = PRINT_OPTS.sci_mode
         self.width = max(1, *(len(self._digits(v)) for v in values.tolist()))
@@ -97,7 +97,7 @@ class _Format:
             return str(value)
         if self.scientific:
             return f"{value:.{self.precision}e}"
-        if self.whole:
+        if self.integral:
             return f"{value:.0f}." if math.isfinite(value) else f"{value:.0f}"
         return f"{value:.{self.precision}f}"
 
@@ -117,7 +117,7 @@ class _ComplexFormat:
         return f"{self.real(value.real)}{sign}{imag}j"
 
 
-def _widen(array):
+def _printable(array):
     """Converts `array` to a dtype whose elements `tolist` returns as printable Python numbers."""
     kind = array.dtype.kind
     if kind == "c":
@@ -132,7 +132,7 @@ def _widen(array):
 # ------------------------------------------------------------------ nesting
 
 
-def _shown(array):
+def _abridged(array):
     """Returns the elements that remain when `array` is abridged, as a 1-d array."""
     edge = PRINT_OPTS.edgeitems
     for axis, n in enumerate(array.shape):
@@ -165,9 +165,9 @@ def contents_str(array, indent=0):
 
     indent: the column where the text starts.
     """
-    array = _widen(array)
+    array = _printable(array)
     abridge = array.size > PRINT_OPTS.threshold
-    values = _shown(array) if abridge else array.ravel()
+    values = _abridged(array) if abridge else array.ravel()
     form = _ComplexFormat(values) if array.dtype.kind == "c" else _Format(values)
     return _nested(array, indent, abridge, form)
 

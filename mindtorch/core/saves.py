@@ -63,14 +63,14 @@ class SavedSpec:
     """Specification of what PyTorch's node of a primitive saves."""
 
     def __init__(self, prim: Primitive, before: Callable[[Any], Sequence[Before]], after: Callable[[Any], Sequence[Any]],
-                 restored: Callable[[dict[str, Any], Node], None] | None, rule: Rule | None, again: Primitive) -> None:
+                 restored: Callable[[dict[str, Any], Node], None] | None, rule: Rule | None, recompute: Primitive) -> None:
         self.before, self.after = before, after
-        shown_prim: Any = copy.copy(prim)
-        shown_prim.__class__ = _Shown
-        shown_prim.again, shown_prim.restored, shown_prim.told, shown_prim._masks = again, restored, None, {}
+        node_prim: Any = copy.copy(prim)
+        node_prim.__class__ = _SavingPrimitive
+        node_prim.recompute, node_prim.restored, node_prim.saved_spec, node_prim._masks = recompute, restored, None, {}
         if rule is not None:
-            shown_prim.grads = (rule, *prim.grads[1:])
-        self.shown: Primitive = shown_prim
+            node_prim.grads = (rule, *prim.grads[1:])
+        self.prim: Primitive = node_prim
 
     def run(self, prim: Primitive, args: Any, kw: dict[str, Any], below: Callable[..., Any], needed: Any) -> Any:
         """Runs the primitive so that hooks see these tensors."""
@@ -100,7 +100,7 @@ class SavedSpec:
             return outs
         node._saved = {n: s for n, s in (node._saved or {}).items() if s.__class__ is not SavedArray}
         node._saved.update(packed)
-        node._prim = self.shown
+        node._prim = self.prim
         for i, t in enumerate(outs if outs.__class__ is tuple else (outs,)):
             setattr(c, f"out{i}", saved_to_tensor(t) if t.__class__ is SavedArray else t if t is None else t.detach())
         if hooks_here.later is None:
@@ -119,14 +119,14 @@ class SavedSpec:
                 _pack_operand(what, named, node._saved)
 
 
-def _pack_operand(what, named, kept):
+def _pack_operand(what, named, saved):
     """Packs an operand with the current hooks."""
     if what.__class__ is str:
         if named[what] is not None:
-            kept[what] = None
-            _save(what, named[what], kept)
+            saved[what] = None
+            _save(what, named[what], saved)
         return
-    name, make, back = what
+    name, make, inverse = what
     x = named[name]
     if x is None:
         return
@@ -137,14 +137,14 @@ def _pack_operand(what, named, kept):
 
     def unpacked(value):
         with unrecorded():
-            return back(unpack(value))
-    kept[name] = _packed(given, pack, unpacked, edge)
+            return inverse(unpack(value))
+    saved[name] = _packed(given, pack, unpacked, edge)
 
 
-class _Shown(Primitive):
+class _SavingPrimitive(Primitive):
     """A primitive whose nodes save the same tensors as PyTorch's."""
 
-    again: Primitive
+    recompute: Primitive
     restored: Callable[[dict[str, Any], Node], None] | None
 
     def backward(self, node: Any, gs: Any) -> Any:
@@ -168,7 +168,7 @@ class _Restored:
         if name in values:
             return values[name]
         if values and re.fullmatch(r"out\d+", name):
-            prim = node._prim.again
+            prim = node._prim.recompute
             with unrecorded():
                 outs = prim.function(*[values.get(n) for n in prim.inputs], **{n: node._attrs[n] for n in prim.attrs})
             for i, t in enumerate(outs if outs.__class__ is tuple else (outs,)):
@@ -179,7 +179,7 @@ class _Restored:
 
 def declare_saved(fn: PrimitiveFunction, *before: Before, ahead: Callable[[Any], Sequence[Before]] | None = None,
                   after: Callable[[Any], Sequence[Any]] = lambda c: (), restored: Callable[[dict[str, Any], Node], None] | None = None,
-                  rule: Rule | None = None, again: PrimitiveFunction | None = None) -> None:
+                  rule: Rule | None = None, recompute: PrimitiveFunction | None = None) -> None:
     """Declares what PyTorch's node of a primitive saves.
 
         before    the operands, in order (ahead: function that returns them for a call)
@@ -188,9 +188,9 @@ def declare_saved(fn: PrimitiveFunction, *before: Before, ahead: Callable[[Any],
         restored  (values, node): adds what the rules read to `values`, which holds the saved
                   tensors; missing results are recomputed
         rule      the gradient rule of such a node, if it is not the primitive's own
-        again     the primitive that recomputes those results, if the kernel does more than that
+        recompute  the primitive that recomputes those results, if the kernel does more than that
     """
-    fn.prim.told = SavedSpec(fn.prim, ahead or (lambda c: before), after, restored, rule, (again or fn).prim)
+    fn.prim.saved_spec = SavedSpec(fn.prim, ahead or (lambda c: before), after, restored, rule, (recompute or fn).prim)
 
 
 def _node_of(prim, outs):
@@ -212,17 +212,17 @@ def _pack(prim, args, kw, below):
     if not mask:
         return below(prim, args, kw)
     needed = prim._masks.get(mask) or prim.needed(mask)
-    if prim.told is not None and all([x.__class__ in _KNOWN for x in args]):
-        return prim.told.run(prim, args, kw, below, needed)
+    if prim.saved_spec is not None and all([x.__class__ in _KNOWN for x in args]):
+        return prim.saved_spec.run(prim, args, kw, below, needed)
     outer = hooks_here.early
     hooks_here.early, early = None, {}
     try:
         for n, i in needed[0]:
             x = args[i]
             if x is not None and x.__class__ is not SavedArray and x.__class__ is not ScalarOperand:
-                kept = {}
-                _save(n, x, kept)
-                early[n, id(x)] = kept[n]
+                saved = {}
+                _save(n, x, saved)
+                early[n, id(x)] = saved[n]
         hooks_here.early = early
         outs = below(prim, args, kw)
     finally:

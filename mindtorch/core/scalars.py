@@ -127,12 +127,12 @@ def read(name: str, arg: str, kind: str, x: Any) -> Any:
     """
     if not is_tensor(x):
         return x
-    whole = x._np_dtype.kind in "iu"
-    if kind in ("size", "index") and x._numel == 1 and (whole or x._np_dtype.kind == "b"):
-        if not whole and kind == "size":
+    integral = x._np_dtype.kind in "iu"
+    if kind in ("size", "index") and x._numel == 1 and (integral or x._np_dtype.kind == "b"):
+        if not integral and kind == "size":
             raise RuntimeError(f"{name}(): argument '{arg}' must be int, not a bool Tensor")
         return int(Tensor.item(x))
-    if kind == "bool" or x._sizes or x._requires_grad_ or kind in ("int", "size", "index") and not whole:
+    if kind == "bool" or x._sizes or x._requires_grad_ or kind in ("int", "size", "index") and not integral:
         name = name.removeprefix("Tensor.").removeprefix("nn.functional.").replace(".", "_")
         raise TypeError(f"{name}(): argument '{arg}' must be {_CALLED[kind]}, not Tensor")
     value = Tensor.item(x)

@@ -92,7 +92,7 @@ class Sparse(Tensor):
     # gradient of an embedding lookup, whose elements stay uncoalesced when such gradients are
     # summed
     _lookup = False
-    _kept_grad: Sparse | None = None  # value of `.grad` at its last access
+    _cached_grad: Sparse | None = None  # value of `.grad` at its last access
 
     @property
     def _requires_grad_(self):
@@ -134,22 +134,22 @@ class Sparse(Tensor):
         self._sp_values = self._sp_values.detach()
         return self
 
-    def _keep_grad(self) -> Sparse | None:
+    def _update_grad(self) -> Sparse | None:
         g = self._sp_values._grad_
         if g is not None:
             # The gradient that backward accumulated on the values moves to this tensor, with its
             # current indices.
             self._sp_values._grad_ = None
-            kept, new = self._kept_grad, self._gradient(g)
-            if kept is None or new._requires_grad_ or kept._requires_grad_:
-                attributes(self)["_kept_grad"] = new if kept is None else OPS["add"].fn(kept, new)
+            cached, new = self._cached_grad, self._gradient(g)
+            if cached is None or new._requires_grad_ or cached._requires_grad_:
+                attributes(self)["_cached_grad"] = new if cached is None else OPS["add"].fn(cached, new)
             else:
-                kept.add_(new)
-        return self._kept_grad
+                cached.add_(new)
+        return self._cached_grad
 
     @property
     def grad(self) -> Tensor | None:
-        return self._keep_grad()
+        return self._update_grad()
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -160,7 +160,7 @@ class Sparse(Tensor):
             if value.shape != self.shape:
                 raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} instead of {tuple(self.shape)}")
         self._sp_values._grad_ = None
-        attributes(self)["_kept_grad"] = value
+        attributes(self)["_cached_grad"] = value
 
     @grad.deleter
     def grad(self) -> None:
@@ -194,7 +194,7 @@ class Sparse(Tensor):
 
     def _put_data(self, values):
         """Moves the values tensor to other memory; the gradient keeps its current indices."""
-        self._keep_grad()
+        self._update_grad()
         self._sp_values.data = values.detach()
 
     @property
@@ -288,7 +288,7 @@ class CompressedParameter(CompressedTensor, Parameter):
 SparseParameter.__name__ = SparseParameter.__qualname__ = CompressedParameter.__name__ = CompressedParameter.__qualname__ = "Parameter"
 
 
-def _blank(cls, values, size):
+def _new_sparse(cls, values, size):
     if at_first:
         with _lock:
             while at_first:
@@ -310,14 +310,14 @@ def sparse_of(indices: Tensor, values: Tensor, size: Sizes, coalesced: bool = Fa
 
     indices: int64 Tensor (sparse dims, nnz); values: Tensor; size: the shape.
     """
-    t, d = _blank(SparseTensor, values, size)
+    t, d = _new_sparse(SparseTensor, values, size)
     d["_coo_idx"], d["_coo_unique"] = indices, coalesced
     return t
 
 
 def compressed_of(kind: str, ptr: Tensor, ind: Tensor, values: Tensor, size: Sizes) -> CompressedTensor:
     """Returns a compressed tensor from validated parts; kind: "csr", "csc", "bsr" or "bsc"."""
-    t, d = _blank(CompressedTensor, values, size)
+    t, d = _new_sparse(CompressedTensor, values, size)
     d["_kind"], d["_sp_ptr"], d["_sp_ind"] = kind, ptr, ind
     return t
 

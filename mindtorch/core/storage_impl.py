@@ -188,20 +188,20 @@ def rebase(root: Array, new: Array, tensors: Iterable[Tensor] | None = None) -> 
     for x in found:
         if x._handle.__class__ is ConjNegBits:
             rebuilt(x)
-    place = _places.pop(id(root), None)
-    if place is not None:
-        _note(_places, new, place)
+    storage_id = _storage_ids.pop(id(root), None)
+    if storage_id is not None:
+        _note(_storage_ids, new, storage_id)
     storage_moved(root, new)
 
 
 # ------------------------------------------------------------------ identity of a storage
-class _Place:
+class _StorageId:
     """Identity of a storage, independent of where its memory is."""
 
     __slots__ = ()
 
 
-_places: dict[int, _Place] = {}  # id(root) -> its identity, once requested
+_storage_ids: dict[int, _StorageId] = {}  # id(root) -> its identity, once requested
 
 
 def _note(table, root, value):
@@ -211,11 +211,11 @@ def _note(table, root, value):
 
 def storage_number(root: Array) -> int:
     """Returns an id of a storage that is unique during its lifetime and survives moves."""
-    place = _places.get(id(root))
-    if place is None:
-        place = _Place()
-        _note(_places, root, place)
-    return id(place)
+    storage_id = _storage_ids.get(id(root))
+    if storage_id is None:
+        storage_id = _StorageId()
+        _note(_storage_ids, root, storage_id)
+    return id(storage_id)
 
 
 # ------------------------------------------------------------------ copy on write
@@ -248,7 +248,7 @@ _blocks: dict[int, _Block] = {}  # id(root) of a copy-on-write storage -> its by
 _lazy_copies: dict[int, int] = {}
 
 
-def _left(key, block):
+def _forget_block(key, block):
     if _blocks.get(key) is block:
         del _blocks[key]
         block.count -= 1
@@ -262,7 +262,7 @@ def _returned(key):
 
 def _enter(root, block):
     _blocks[id(root)] = block
-    weakref.finalize(root, _left, id(root), block).atexit = False
+    weakref.finalize(root, _forget_block, id(root), block).atexit = False
 
 
 def is_cow(t: Tensor) -> bool:

@@ -28,11 +28,11 @@ def swap(a: Tensor, b: Tensor) -> None:
     if kinds[0] is not kinds[1]:
         a.__class__, b.__class__ = kinds[1], kinds[0]
     mine, other = attributes(a), attributes(b)
-    kept = dict(mine)
+    saved = dict(mine)
     mine.clear()
     mine.update(other)
     other.clear()
-    other.update(kept)
+    other.update(saved)
     for name in slots:
         values = [getattr(t, name, _MISSING) for t in (b, a)]
         for t, value in zip((a, b), values):

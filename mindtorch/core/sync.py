@@ -40,13 +40,13 @@ def predicate_kernel(name: str) -> Callable[[Tensor, Tensor], Any]:
     """
     answer = HOST[name]
 
-    def ask(a, b):
+    def predicate(a, b):
         if a._handle is None and b._handle is None:
             return answer(a._array, b._array)
         if a._device != b._device:
             raise device_dispatch._mixed(a._device, b._device)
         return answer(to_host(a), to_host(b))
-    return ask
+    return predicate
 
 
 def tensor_from(array: Array, like: Tensor | None = None) -> Tensor:

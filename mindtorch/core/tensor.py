@@ -171,31 +171,31 @@ class UserAttributes(dict):
 
 def user_attributes(t: Tensor) -> UserAttributes:
     """Returns the user-defined attributes of a tensor, without the internal ones."""
-    real, own = attributes(t), own_names()
-    shown = UserAttributes((k, v) for k, v in real.items() if k not in own)
-    shown._of = real
-    return shown
+    real, names = attributes(t), own_names()
+    attrs = UserAttributes((k, v) for k, v in real.items() if k not in names)
+    attrs._of = real
+    return attrs
 
 
 def set_user_attributes(t: Tensor, value: Mapping[str, Any]) -> None:
     """Implements `t.__dict__ = value`."""
-    shown = user_attributes(t)
-    for k in list(shown):
-        del shown[k]
-    shown.update(value)
+    attrs = user_attributes(t)
+    for k in list(attrs):
+        del attrs[k]
+    attrs.update(value)
 
 
-_own: frozenset[str] | None = None
+_internal_names: frozenset[str] | None = None
 
 
 def own_names() -> frozenset[str]:
     """Names in a tensor's real __dict__ that are not user-defined."""
-    global _own
-    if _own is None:
+    global _internal_names
+    if _internal_names is None:
         with_all = Parameter(wrap_array(np.zeros(1, np.float32)))
         version_counter(with_all)
-        _own = frozenset(k for c in Parameter.__mro__ for k in vars(c)) | frozenset(attributes(with_all))
-    return _own
+        _internal_names = frozenset(k for c in Parameter.__mro__ for k in vars(c)) | frozenset(attributes(with_all))
+    return _internal_names
 
 
 class _Memory:
@@ -209,10 +209,10 @@ class _Memory:
             return self
         if not is_tensor(t):
             raise AttributeError(f"'{type(t).__name__}' object has no attribute '_array'")
-        own = attributes(t)
-        if "_array" not in own:
-            own["_array"] = MSTensor.asnumpy(t)
-        return own["_array"]
+        attrs = attributes(t)
+        if "_array" not in attrs:
+            attrs["_array"] = MSTensor.asnumpy(t)
+        return attrs["_array"]
 
 
 put("mindspore.common.tensor:Tensor._array", _Memory())
@@ -259,7 +259,7 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     # Defaults are class attributes, so that creating a tensor sets only its memory.
     _array: Array  # its memory, or (on another device) a geometry-only array
-    _torch_face = True  # see private.is_ours
+    _is_mindtorch_tensor = True  # see private.is_ours
     _requires_grad_ = False        # requires grad
     _grad_fn_: Any = None  # node that produced it; None for leaves
     _output_nr = 0  # index among that node's outputs
@@ -288,8 +288,8 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     _detached_at = 0  # node sequence number at which detach_ detached this tensor; 0: never
     _grad_may_alias = False  # as a gradient: other code may reference the same memory
     _escaped_to_mindspore = False  # passed to MindSpore's code, which may share its memory
-    _foreign = False  # created by MindSpore and adopted
-    _standin: Any = None  # proxy that MindSpore's ops receive in its place (see interop.py)
+    _from_mindspore = False  # created by MindSpore and adopted
+    _ms_proxy: Any = None  # proxy that MindSpore's ops receive in its place (see interop.py)
 
     # In the class body, because `__dict__` cannot be added to a class later.
     __dict__ = _USERS
@@ -421,7 +421,7 @@ def wrap_array(a: Any) -> Tensor:
 
 
 _NOTHING = np.empty(0, np.float32)
-_blanks: list[Any] = []
+_pool: list[Any] = []
 
 
 def on_device(dev: _device_module.device, handle: Handle, geometry: Array) -> Tensor:
@@ -471,12 +471,12 @@ def empty_tensor() -> Any:
     processor's caches.
     """
     try:
-        return _blanks.pop()
+        return _pool.pop()
     except IndexError:
         for _ in range(32):
             t = from_contiguous(_NOTHING)
             t.__class__ = Tensor
-            _blanks.append(t)
+            _pool.append(t)
         t = from_contiguous(_NOTHING)
         t.__class__ = Tensor
         return t
@@ -487,9 +487,9 @@ def shallow_copy(t: Any) -> Tensor:
     if t._handle is None:
         return wrap_array(t._array)
     if t._handle.__class__ is tensor_wrappers.SubclassHandle:
-        return tensor_wrappers.again(t)
+        return tensor_wrappers.shallow_copy(t)
     if t._handle.__class__ is ConjNegBits:
-        return conj_neg_bits.again(t)
+        return conj_neg_bits.shallow_copy(t)
     r = on_device(t._device, t._handle, t._array)
     r._enqueue_epoch = getattr(t, "_enqueue_epoch", 0)
     return r
@@ -528,7 +528,7 @@ def adopt(t: Any, dev: _device_module.device | None = None) -> Tensor:
         if found is not None:
             t.__class__ = Tensor
             t._device, t._handle, t._array = found
-            t._foreign = t._real = True
+            t._from_mindspore = t._real = True
             _adopted(t)
             return t
     if isinstance(t, MSParameter):
@@ -542,7 +542,7 @@ def adopt(t: Any, dev: _device_module.device | None = None) -> Tensor:
     if type(t) is not MSTensor:
         return wrap_array(MSTensor.asnumpy(t))
     t.__class__ = Tensor
-    t._foreign = True
+    t._from_mindspore = True
     _adopted(t)
     return t
 
@@ -622,9 +622,9 @@ class SavedArray(_Geometry):
         self._array, self._handle, self._device = a, handle, dev
 
 
-def saved_to_tensor(held: SavedArray) -> Tensor:
+def saved_to_tensor(saved: SavedArray) -> Tensor:
     """Wraps a held kernel output as a Tensor, for an op that returns it after all."""
-    return shallow_copy(held)
+    return shallow_copy(saved)
 
 
 def read_only(t: Tensor) -> None:

@@ -56,7 +56,7 @@ class _Always(dict):
 _TEMPLATE = """
 def name_(tensors_, *, {attrs}):
     if dispatch_state.primitives:
-        return dispatch_state.ask(PRIM, (tensors_,), {kw})
+        return dispatch_state.call_primitive(PRIM, (tensors_,), {kw})
     try:
         xs_ = [t_._array for t_ in tensors_]
     except AttributeError:

@@ -12,14 +12,14 @@ from typing import Any
 
 #: set by the facade: (tensor) -> another one on the same values without history; (tensor, value) ->
 #: None, stores a value; (tensor) -> its values, or raises an error
-again: Callable[[Any], Any]
+shallow_copy: Callable[[Any], Any]
 write: Callable[[Any, Any], None]
 values: Callable[[Any], Any]
 #: set by the facade: called when a tensor becomes or stops being an instance of such a class
 changed: Callable[[Any], None]
 
 
-def _gone(ref):
+def _unique_callback(ref):
     """Callback that makes a weak reference unique; Python shares one plain reference per object."""
 
 
@@ -37,7 +37,7 @@ class SubclassHandle:
     __slots__ = ("of", "__weakref__")
 
     def __init__(self, of: Any) -> None:
-        self.of = weakref.ref(of, _gone)
+        self.of = weakref.ref(of, _unique_callback)
 
     def tensor(self) -> Any:
         """The tensor itself."""

@@ -22,7 +22,7 @@ from mindtorch.core.tensor import wrap_array, is_tensor
 
 _ESCAPES = frozenset("""item tolist numpy __array__ __bool__ __float__ __int__ __complex__ __index__ is_nonzero __contains__ equal
  allclose is_same_size""".split())
-_LEFT_ALONE = frozenset("""__init__ __new__ __hash__ __repr__ __str__ __format__ __dir__ __deepcopy__ __reduce_ex__ backward register_hook
+_UNRECORDED = frozenset("""__init__ __new__ __hash__ __repr__ __str__ __format__ __dir__ __deepcopy__ __reduce_ex__ backward register_hook
  requires_grad_ retain_grad detach_ as_subclass _make_subclass register_post_accumulate_grad_hook __torch_function__ __len__ size dim
  ndimension numel nelement stride storage_offset data_ptr is_contiguous is_floating_point is_complex is_signed is_inference get_device
  untyped_storage storage __dlpack__ __dlpack_device__ has_names share_memory_ pin_memory is_tensor""".split())
@@ -44,7 +44,7 @@ def is_tracing() -> bool:
 _INPLACE_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "div": "div", "mod": "remainder",
                       "floordiv": "floor_divide", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
                       "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
-_PLACES = frozenset(["__setitem__", "copy_", "fill_", "zero_"])
+_WRITE_METHODS = frozenset(["__setitem__", "copy_", "fill_", "zero_"])
 
 
 class _Call:
@@ -67,7 +67,7 @@ _calls: dict[Any, _Call] = {}  # (entry or primitive, layer below) -> recorded f
 
 def _writes(name):
     """True if a method without a record writes to its tensor, judging by its name."""
-    return name in _PLACES or name[-1] == "_" and name[-2:] != "__" or name[:3] == "__i" and name[3:-2] in _INPLACE_OPERATORS
+    return name in _WRITE_METHODS or name[-1] == "_" and name[-2:] != "__" or name[:3] == "__i" and name[3:-2] in _INPLACE_OPERATORS
 
 
 def name_of(entry):
@@ -97,7 +97,7 @@ def _seen(entry, below):
         c = _Call(entry.name, entry.op.body, False, entry)
     elif entry.name.startswith("Tensor."):
         name = entry.name[7:]
-        if name not in _LEFT_ALONE:
+        if name not in _UNRECORDED:
             c = _Call(name_of(entry), entry.run, entry.inplace or _writes(name), entry)
     if c is not None:
         c.below = below
@@ -282,7 +282,7 @@ class Tracer:
         b.arguments.pop("out", None)
         node = self.node(e.name, e.fn, self.encode(b.args), self.encode(b.kwargs))
         if b.arguments.get("inplace") is True:
-            self.keep(next(iter(_tensors((args, kwargs)))))
+            self.copy_overlapping(next(iter(_tensors((args, kwargs)))))
         before = [(t, _version(t)) for t in _tensors((args, kwargs))]
         out = self.unseen(e, args, kwargs)
         flat = flat_tensors(out)
@@ -303,7 +303,7 @@ class Tracer:
             self.bind(t, v)
         self.nodes.append(node)
 
-    def keep(self, t):
+    def copy_overlapping(self, t):
         """Called before a write to `t`: copies recorded arrays that share its memory."""
         for k in self.known.values():
             if np.may_share_memory(k.tensor._array, t._array) and k.value.kind != "parameter" and k.value.array is k.tensor._array:
@@ -322,12 +322,12 @@ class Tracer:
             a = k.tensor._array
             if k.tensor is t or not a.size or not np.may_share_memory(a, t._array):
                 continue
-            places = None if name is not None or me is None or a.dtype != t._array.dtype else _places(a, t._array)
-            if places is None or k.stale is not None or k.value.kind == "parameter":
+            indices = None if name is not None or me is None or a.dtype != t._array.dtype else _write_indices(a, t._array)
+            if indices is None or k.stale is not None or k.value.kind == "parameter":
                 if k.value.dynamic:
                     k.stale = what
-            elif len(places):
-                self.add(self.node("written_through", _written_through, (k.value, me.value, places)), [k.tensor])
+            elif len(indices):
+                self.add(self.node("written_through", _written_through, (k.value, me.value, indices)), [k.tensor])
 
     def write(self, e, args, kwargs):
         """Records an in-place op: the tensor's new value is a new node, computed out of place."""
@@ -335,7 +335,7 @@ class Tracer:
         short = e.name.rpartition(".")[2]
         if not self.dynamic((args, kwargs)):
             return self.unseen(e, args, kwargs)
-        self.keep(t)
+        self.copy_overlapping(t)
         if short in ("__setitem__", "copy_", "fill_", "zero_"):
             op = "setitem" if short == "__setitem__" else short
             node = self.node(op, _WRITES[op], self.encode(tuple(args)), self.encode(dict(kwargs)), not self.leaf(op))
@@ -452,7 +452,7 @@ def _addresses(a):
     return at.reshape(-1)
 
 
-def _places(a, written):
+def _write_indices(a, written):
     """Maps every element of `a` to its index in [all of a, all of `written`] after the write.
 
     Returns an empty sequence if they share no element, None if elements overlap partially.
@@ -491,9 +491,9 @@ def _zeroed(self):
     return OPS["zeros_like"].fn(self)
 
 
-def _written_through(old, new, places):
+def _written_through(old, new, indices):
     both = OPS["cat"].fn([old.reshape(-1), new.reshape(-1)])
-    return both[wrap_array(places)].reshape(old.shape)
+    return both[wrap_array(indices)].reshape(old.shape)
 
 
 def _as_written(value, like):

@@ -137,14 +137,14 @@ def promote_pair(a: Any, b: Any) -> tuple[Tensor | ScalarOperand, Tensor | Scala
         if da is db:
             return a, b
     except AttributeError:
-        if b.__class__ in _NUMBERS and hasattr(a, "_array"):
+        if b.__class__ in _NUMBER_CATEGORY and hasattr(a, "_array"):
             d = a._array.dtype
             # Fast path for x * 2 or x + 0.5: the number takes the tensor's dtype.
-            if _CATEGORY[d.kind] >= _NUMBERS[b.__class__]:
+            if _CATEGORY[d.kind] >= _NUMBER_CATEGORY[b.__class__]:
                 return a, ScalarOperand(_in_half(b, d), _F32) if d.itemsize == 2 and d.kind in "fV" else ScalarOperand(b, d)
-        elif a.__class__ in _NUMBERS and hasattr(b, "_array"):
+        elif a.__class__ in _NUMBER_CATEGORY and hasattr(b, "_array"):
             d = b._array.dtype
-            if _CATEGORY[d.kind] >= _NUMBERS[a.__class__]:
+            if _CATEGORY[d.kind] >= _NUMBER_CATEGORY[a.__class__]:
                 return ScalarOperand(_in_half(a, d), _F32) if d.itemsize == 2 and d.kind in "fV" else ScalarOperand(a, d), b
         elif not hasattr(a, "_array") and not hasattr(b, "_array"):
             for x in (a, b):
@@ -153,7 +153,7 @@ def promote_pair(a: Any, b: Any) -> tuple[Tensor | ScalarOperand, Tensor | Scala
     return to(a, d), to(b, d)
 
 
-_NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
+_NUMBER_CATEGORY = {bool: 0, int: 1, float: 2, complex: 3}
 
 
 def _in_half(x: Any, d: NpDtype) -> float:
@@ -201,9 +201,9 @@ def promote_factors(a: Any, b: Any) -> tuple[Tensor | ScalarOperand, Tensor | Sc
                 a._handle is None or b._handle is None or registered[a._device.type].upcasts_half):
             return a, to(b, _F32)
     except AttributeError:
-        if b.__class__ in _NUMBERS and hasattr(a, "_array"):
+        if b.__class__ in _NUMBER_CATEGORY and hasattr(a, "_array"):
             d = a._array.dtype
-            if _CATEGORY[d.kind] >= _NUMBERS[b.__class__]:
+            if _CATEGORY[d.kind] >= _NUMBER_CATEGORY[b.__class__]:
                 return a, ScalarOperand(b, _F32 if d.itemsize == 2 and d.kind in "fV" else d)
     return promote_pair(a, b)
 

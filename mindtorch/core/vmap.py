@@ -109,7 +109,7 @@ def add_batch_dim(value: Any, mapped: bool, level: VmapLevel, geometry: Any = No
     return on_device(value._device, BatchedHandle(value, mapped, level), _slice_of(value._array, mapped) if geometry is None else geometry)
 
 
-def _held(value, mapped, level):
+def _saved_slice(value, mapped, level):
     return SavedArray(_slice_of(value._array, mapped), BatchedHandle(value, mapped, level), getattr(value, "_device", None))
 
 
@@ -134,8 +134,8 @@ def lift(x: Tensor) -> Tensor:
     """
     if not dispatch_state.primitives:
         return x
-    level, own = innermost(), level_of(x)
-    if level is None or own is not None and own.serial >= level.serial:
+    level, x_level = innermost(), level_of(x)
+    if level is None or x_level is not None and x_level.serial >= level.serial:
         return x
     return add_batch_dim(x, False, level)
 
@@ -236,61 +236,61 @@ def _on_primitives(prim, args, kw, below):
             level = here
     if level is None:
         return below(prim, args, kw)
-    vals, mapped = [], []
+    operands, mapped = [], []
     for x in ins:
         h = getattr(x, "_handle", None)
-        own = h.__class__ is BatchedHandle and h.level is level
-        vals.append(h.value if own else x)
-        mapped.append(own and h.mapped)
+        batched = h.__class__ is BatchedHandle and h.level is level
+        operands.append(h.value if batched else x)
+        mapped.append(batched and h.mapped)
     with _Outside(level):
-        outs, flags = _computed(prim, vals, mapped, dict(kw), level)
+        outs, flags = _computed(prim, operands, mapped, dict(kw), level)
     return _linked(prim, ins, kw, outs, flags, level)
 
 
-def _computed(prim, vals, mapped, kw, level):
+def _computed(prim, operands, mapped, kw, level):
     """Returns (results over all slices, for each whether it has a batch dimension)."""
     if "generator" in prim.attrs and _random(prim, kw):
-        return _drawn(prim, vals, mapped, kw, level)
+        return _drawn(prim, operands, mapped, kw, level)
     if not any(mapped):
-        outs = call(prim, vals, kw)
+        outs = call(prim, operands, kw)
         return outs, (False,) * len(outs) if outs.__class__ is tuple else False
     rule = prim.batch
     if rule is not None:
-        outs = rule(prim, vals, mapped, kw, level)
+        outs = rule(prim, operands, mapped, kw, level)
         if outs is not None:
             return outs, (True,) * len(outs) if outs.__class__ is tuple else True
-    return run_per_slice(prim, vals, mapped, kw, level)
+    return run_per_slice(prim, operands, mapped, kw, level)
 
 
-def call(prim: Primitive, vals: Sequence[Any], kw: dict[str, Any]) -> Any:
+def call(prim: Primitive, operands: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Calls a primitive with these operands."""
-    return prim.function(list(vals), **kw) if prim.variadic else prim.function(*vals, **kw)
+    return prim.function(list(operands), **kw) if prim.variadic else prim.function(*operands, **kw)
 
 
 def _linked(prim, ins, kw, outs, flags, level):
     several = outs.__class__ is tuple
-    faces = [None]
+    geometries = [None]
     if prim.view or prim.shares:
-        faces = _view_faces(prim, ins, kw)
-    made, face = [], None
+        geometries = _view_geometries(prim, ins, kw)
+    made, geometry = [], None
     for i, (t, m) in enumerate(zip(outs, flags) if several else ((outs, flags),)):
         if t is None:
             made.append(None)
             continue
         if t.__class__ is SavedArray:
-            made.append(_held(t, m, level))
+            made.append(_saved_slice(t, m, level))
             continue
         if t._requires_grad_ and not level.deep:
             level.deep = True
-        face = faces[i] if faces[0] is not None else None
-        made.append(add_batch_dim(t, m, level, face))
+        geometry = geometries[i] if geometries[0] is not None else None
+        made.append(add_batch_dim(t, m, level, geometry))
     if mode.on and prim.grads:
         # The history outside of this vmap is on the tensor of all slices.
         ins = tuple([x if x is None or not x._requires_grad_ or level_of(x) is level else add_batch_dim(x, False, level) for x in ins])
     return primitives.link(prim, tuple(made) if several else made[0], ins, dict(kw))
 
 
-def _view_faces(prim, ins, kw):
+def _view_geometries(prim, ins, kw):
     """Returns the geometry of a view's results, as views of the operand's geometry.
 
     (None,) if the host's view kernel cannot compute it.
@@ -322,8 +322,8 @@ def stack_slices(parts: Sequence[Any], level: VmapLevel) -> Any:
     first = parts[0]
     if first is None:
         return None
-    held = first.__class__ is SavedArray
-    if held:
+    is_saved = first.__class__ is SavedArray
+    if is_saved:
         parts = [shallow_copy(p) for p in parts]
     if any([p._sizes != first._sizes for p in parts]):
         raise RuntimeError(f"vmap: an operation returned different shapes for different slices ({list(first._sizes)} and others): "
@@ -333,18 +333,18 @@ def stack_slices(parts: Sequence[Any], level: VmapLevel) -> Any:
         r = primitives.ops["new_full"](p, size=(0, *p._sizes), value=0, np_dtype=p._np_dtype)
     else:
         r = OPS["stack"].fn(list(parts), 0)
-    return SavedArray(r._array, r._handle, r._device) if held else r
+    return SavedArray(r._array, r._handle, r._device) if is_saved else r
 
 
-def run_per_slice(prim: Primitive, vals: Sequence[Any], mapped: Sequence[bool], kw: dict[str, Any], level: VmapLevel,
+def run_per_slice(prim: Primitive, operands: Sequence[Any], mapped: Sequence[bool], kw: dict[str, Any], level: VmapLevel,
                   before: Callable[[], object] | None = None) -> tuple[Any, Any]:
     """Computes a primitive slice by slice."""
-    cut = [slices(v, level) if m else None for v, m in zip(vals, mapped)]
+    cut = [slices(v, level) if m else None for v, m in zip(operands, mapped)]
     rows = []
     for i in range(max(level.size, 1)):
         if before is not None:
             before()
-        rows.append(call(prim, [v if c is None else c[i] for v, c in zip(vals, cut)], dict(kw)))
+        rows.append(call(prim, [v if c is None else c[i] for v, c in zip(operands, cut)], dict(kw)))
     if rows[0].__class__ is not tuple:
         return stack_slices(rows, level), True
     outs = tuple([stack_slices(col, level) for col in zip(*rows)])
@@ -352,32 +352,32 @@ def run_per_slice(prim: Primitive, vals: Sequence[Any], mapped: Sequence[bool], 
 
 
 # ------------------------------------------------------------------ random numbers
-def _drawn(prim, vals, mapped, kw, level):
+def _drawn(prim, operands, mapped, kw, level):
     """Computes a random primitive according to the vmap's `randomness`."""
     if level.randomness == "error":
         raise RuntimeError(RANDOM_ERROR)
     with functorch_levels.below(level):
         if level.randomness == "same":
             if not any(mapped):
-                outs = call(prim, vals, kw)
+                outs = call(prim, operands, kw)
                 return outs, (False,) * len(outs) if outs.__class__ is tuple else False
             g = kw["generator"]
             at = g._dump_state()
-            return run_per_slice(prim, vals, mapped, kw, level, lambda: g._load_state(at))
+            return run_per_slice(prim, operands, mapped, kw, level, lambda: g._load_state(at))
         if not prim.inputs:
             if "size" not in kw:
-                return run_per_slice(prim, vals, mapped, kw, level)
+                return run_per_slice(prim, operands, mapped, kw, level)
             outs = prim.function(**{**kw, "size": (level.size, *kw["size"]), "stride": None})
             return outs, True
         rule = prim.batch
         if rule is not None:
             if not any(mapped):
-                vals = [vals[0].expand((level.size, *vals[0]._sizes)), *vals[1:]]
+                operands = [operands[0].expand((level.size, *operands[0]._sizes)), *operands[1:]]
                 mapped = [True, *mapped[1:]]
-            outs = rule(prim, vals, mapped, kw, level)
+            outs = rule(prim, operands, mapped, kw, level)
             if outs is not None:
                 return outs, (True,) * len(outs) if outs.__class__ is tuple else True
-        return run_per_slice(prim, vals, mapped, kw, level)
+        return run_per_slice(prim, operands, mapped, kw, level)
 
 
 # ------------------------------------------------------------------ writes
@@ -467,7 +467,7 @@ tensor_wrappers.write_batched, tensor_wrappers.write_batched_by, tensor_wrappers
 # fall back.
 RULES: dict[str, Callable[..., Any]] = {}
 #: Ops that return values to Python; they raise and are never computed slice by slice.
-_ASKS = frozenset("""item __bool__ __float__ __int__ __complex__ __index__ __array__ __contains__ __len__ tolist numpy is_nonzero equal allclose
+_VALUE_QUERIES = frozenset("""item __bool__ __float__ __int__ __complex__ __index__ __array__ __contains__ __len__ tolist numpy is_nonzero equal allclose
  data_ptr __repr__ __format__ __str__ __reduce_ex__ __deepcopy__""".split())
 
 
@@ -507,7 +507,7 @@ def _on_ops(entry, args, kwargs, below):
         level = top(list(_tensors(args, kwargs)))
         if level is None:
             raise
-        if name in _ASKS:
+        if name in _VALUE_QUERIES:
             if depth:
                 raise
             raise RuntimeError(_FLOW if name == "__bool__" else str(e)) from None

@@ -2,7 +2,7 @@
 from operator import index
 
 from mindtorch.core.dtypes import of_np
-from mindtorch.core.error_messages import is_foreign, type_name
+from mindtorch.core.error_messages import is_pytorch_tensor, type_name
 from mindtorch.core.scalars import read
 from mindtorch.core.tensor import ScalarOperand, Tensor, is_tensor
 
@@ -40,7 +40,7 @@ def as_index(name, d):
     """Returns `dim` as an int; raises TypeError for anything else."""
     try:
         # Both have `__index__`, but torch.max(x, d) and x.topk(2, True) mean something else.
-        if is_foreign(d) or d.__class__ is bool:
+        if is_pytorch_tensor(d) or d.__class__ is bool:
             raise TypeError
         return index(d)
     except TypeError:

@@ -203,7 +203,7 @@ def _placed(size, np_dtype, strides, offset):
 
 # ------------------------------------------------------------------ calling the handlers
 def _has_handler(a):
-    return hasattr(a.__class__, "_torch_face") and takes_part(a)
+    return hasattr(a.__class__, "_is_mindtorch_tensor") and takes_part(a)
 
 
 def relevant_of(args):
@@ -447,7 +447,7 @@ def _values(t):
     return np.array(_without_recording(elements, (), {}), t._np_dtype).reshape(t._sizes)
 
 
-tensor_wrappers.again, tensor_wrappers.write, tensor_wrappers.values, tensor_wrappers.changed = _detached_wrapper, _write, _values, _changed
+tensor_wrappers.shallow_copy, tensor_wrappers.write, tensor_wrappers.values, tensor_wrappers.changed = _detached_wrapper, _write, _values, _changed
 _ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes_part, disabled
 
 

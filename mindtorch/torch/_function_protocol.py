@@ -102,7 +102,7 @@ _PLAIN = frozenset(["grad", "is_leaf", "as_subclass", "data", "backward", "numpy
 def _tensor_function(cls, func, types, args=(), kwargs=None):
     """Calls the function and converts its tensors to the subclass."""
     if not all(issubclass(cls, t) for t in types):
-        if any(map(error_messages.is_foreign_class, types)):
+        if any(map(error_messages.is_pytorch_tensor_class, types)):
             raise TypeError(error_messages.refusal(func))
         return NotImplemented
     r = disabled_impl(func, types, args, kwargs)
@@ -122,7 +122,7 @@ def overrides(x):
     f = getattr(cls, "__torch_function__", None)
     # Tensors of the real PyTorch, if it is loaded too, are excluded: their handler would call this
     # library's function again, endlessly.
-    return f is not None and f is not disabled_impl and not error_messages.is_foreign(x)
+    return f is not None and f is not disabled_impl and not error_messages.is_pytorch_tensor(x)
 
 
 def overloaded(args):
@@ -225,7 +225,7 @@ def _observed(entry, args, kwargs, below):
 
 
 dispatch.NON_TENSOR_TYPES.update((Tensor, Parameter, Size, dtype, device))
-dispatch.NUMBERS.update((Size, dtype, device))
+dispatch.SCALAR_TYPES.update((Size, dtype, device))
 
 
 def activate():

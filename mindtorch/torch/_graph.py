@@ -151,7 +151,7 @@ def capture(fn, args=(), kwargs=None, *, leaf=recordable, dynamic=None, check=Tr
                     for b, other_name in (more.items() if isinstance(more, dict) else ()):
                         if (j, b) != (i, axis) and other_name == name and graph.inputs[j].shape[b] != graph.inputs[i].shape[axis]:
                             raise SpecializationError(f"the free size {name!r} is {graph.inputs[i].shape[axis]} in one input and "
-                                                f"{graph.inputs[j].shape[b]} in another")
+                                                      f"{graph.inputs[j].shape[b]} in another")
                 unify_traces(graph, other, i, axis, name)
                 unify_traces(graph, third, i, axis, name, verify=True)
         graph.prune()

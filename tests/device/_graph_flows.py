@@ -29,7 +29,7 @@ def dataset():
 
 
 def numbers(*tensors):
-    return [t.detach().cpu().numpy() if hasattr(type(t), "_torch_face") else t.asnumpy() for t in tensors]
+    return [t.detach().cpu().numpy() if hasattr(type(t), "_is_mindtorch_tensor") else t.asnumpy() for t in tensors]
 
 
 class Losses(ms.train.Callback):

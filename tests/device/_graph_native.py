@@ -41,7 +41,7 @@ def trained(torch, device, compiled, make, between=None, inside=None):
             between(i, m, opt)
         loss, more = step(x, y, i)
         out.append([float(loss), *np.ravel(more)])
-    state = [p.asnumpy() for p in opt.get_parameters() if not hasattr(type(p), "_torch_face")]
+    state = [p.asnumpy() for p in opt.get_parameters() if not hasattr(type(p), "_is_mindtorch_tensor")]
     return [*out, *numbers(*m.parameters(), *m.buffers()), *state]
 
 

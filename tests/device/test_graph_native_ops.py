@@ -169,7 +169,7 @@ def _of_gradients(npu, compiled, f):
         _graph_flows.SEEN.append(_graph_flows.COUNTERS.get("eager", 0))
         r = step(mt.from_numpy(np.random.RandomState(i).rand(4, 3).astype(np.float32)).to(npu))
         r = r if isinstance(r, (tuple, list)) else (r,)
-        assert not any(hasattr(type(x), "_torch_face") for x in r)
+        assert not any(hasattr(type(x), "_is_mindtorch_tensor") for x in r)
         found += [x.asnumpy() for x in r]
     return found
 

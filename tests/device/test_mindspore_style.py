@@ -21,7 +21,7 @@ def batch(device):
 
 
 def values(t):
-    return t.detach().cpu().numpy() if isinstance(t, mt.Tensor) and hasattr(type(t), "_torch_face") else t.asnumpy()
+    return t.detach().cpu().numpy() if isinstance(t, mt.Tensor) and hasattr(type(t), "_is_mindtorch_tensor") else t.asnumpy()
 
 
 def same(a, b):

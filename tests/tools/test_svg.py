@@ -117,7 +117,7 @@ def test_a_long_run_keeps_its_peaks():
 
 def test_divergence_is_marked_at_its_step():
     root = sound(drawings.curves([(n, "--ours", d, [(k, 1.0 + k) for k in range(9)]) for n, d in (("torch", ""), ("cpu", "6 3"))], "the loss",
-                             marks=[(3, "they part"), (3, "<&>"), (8, "x" * 300)]))
+                                 marks=[(3, "they part"), (3, "<&>"), (8, "x" * 300)]))
     steps = ticks(root, "middle")
     marks = [e for e in root.iter("line") if "different" in e.get("stroke", "")]
     assert [round(read(float(e.get("x1")), steps, False), 1) for e in marks] == [3.0, 8.0]

@@ -255,7 +255,7 @@ def _timed_choice(m, k, n, ta, tb):
     a, b = rs.rand(*((k, m) if ta else (m, k))).astype(_F32), rs.rand(*((n, k) if tb else (k, n))).astype(_F32)
     f = gemm_nt if tb else gemm_tn if ta else gemm_nn
     return build.choices.ask(f"product {m} {k} {n} {ta} {tb} {threads.count()}", lambda: f(a, b),
-                                    lambda: blas.product(a.T if ta else a, b.T if tb else b), by=0.9)
+                             lambda: blas.product(a.T if ta else a, b.T if tb else b), by=0.9)
 
 
 def conv_choice(x, w, stride, padding, dilation, out):

@@ -222,7 +222,7 @@ def _facade_tensor(values):
     for v in values:
         if isinstance(v, MSTensor):
             # A Parameter, or a tensor that MindSpore made, is a MindSpore tensor as well.
-            if is_ours(v) and not v._foreign and not isinstance(v, MSParameter):
+            if is_ours(v) and not v._from_mindspore and not isinstance(v, MSParameter):
                 return True
         elif isinstance(v, (list, tuple)):
             if _facade_tensor(v):

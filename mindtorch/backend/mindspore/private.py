@@ -37,7 +37,7 @@ MSParameter = ms.Parameter
 def is_ours(t) -> bool:
     """True if a tensor already has PyTorch's interface. Its class tells, and the query has no side
     effects."""
-    return hasattr(type(t), "_torch_face")
+    return hasattr(type(t), "_is_mindtorch_tensor")
 
 
 #: NumPy's extension dtype for bfloat16, as MindSpore defines it. Casts to float32 are exact, casts

@@ -5,8 +5,8 @@ from mindtorch.core import inplace, device as _device, dtypes, from_data, meta
 from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.deterministic import filler
 from mindtorch.core.dtypes import I64, as_np, of_np
-from mindtorch.core.error_messages import is_foreign
-from mindtorch.core.from_data import array_of, copied, is_array, storage_of_its_own, usable
+from mindtorch.core.error_messages import is_pytorch_tensor
+from mindtorch.core.from_data import array_of, copied, is_array, compact_storage, usable
 from mindtorch.core.op_registry import register_op
 from mindtorch.core.primitives import primitive
 from mindtorch.core.tensor import Tensor, detached, set_requires_grad, is_tensor
@@ -120,7 +120,7 @@ def as_tensor(data, dtype=None, device=None):
     allows it."""
     on = CPU if device is None and _device._default is CPU else resolve_device("as_tensor", dtype, device, None)
     d = None if dtype is None else as_np(dtype)
-    if is_foreign(data) and data.requires_grad:
+    if is_pytorch_tensor(data) and data.requires_grad:
         raise RuntimeError("as_tensor() preserves autograd history, which cannot be transferred from PyTorch to mindtorch; pass "
                            "tensor.detach(), or use tensor(), which copies")
     if data.__class__ is Tensor or is_tensor(data):
@@ -128,7 +128,7 @@ def as_tensor(data, dtype=None, device=None):
         return r if device is None or on is r._device else r.to(device)
     if data.__class__ in from_data.STORAGES:
         return finalize_new(_on_storage(data, d), False, on)
-    t = tensor_from(from_data.standing(data, d) if is_array(data) else copied(data, d))
+    t = tensor_from(from_data.backing_array(data, d) if is_array(data) else copied(data, d))
     return t if on is CPU else finalize_new(t, False, on)
 
 
@@ -151,7 +151,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     elif is_array(obj) or hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
         a = from_data.shared(obj)
         share = (d is None or d == a.dtype) and not copy
-        r = tensor_from(storage_of_its_own(a) if share else from_data.in_type(a, d))
+        r = tensor_from(compact_storage(a) if share else from_data.in_type(a, d))
         if copy is False and not share:
             raise ValueError(f"can't alias tensor with dtype '{scalar_type_name(a.dtype)}' into dtype '{scalar_type_name(a.dtype if d is None else d)}'.")
     elif obj.__class__ in from_data.STORAGES:

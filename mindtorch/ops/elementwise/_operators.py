@@ -2,7 +2,7 @@
 scalar, int64 with an int."""
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core.dtypes import F32, F64, I64
-from mindtorch.core.error_messages import is_foreign, type_name
+from mindtorch.core.error_messages import is_pytorch_tensor, type_name
 from mindtorch.core.scalars import NUMBER
 from mindtorch.core.tensor import ScalarOperand, Tensor, adopt, is_tensor
 from mindtorch.core.sync import array_operand
@@ -22,7 +22,7 @@ def operand(x):
         return t
     if isinstance(x, MSTensor):
         return adopt(x)
-    if is_foreign(x):
+    if is_pytorch_tensor(x):
         # PyTorch's tensor has returned NotImplemented already, or would. Python's message would
         # name two types that are both called Tensor.
         raise TypeError(f"unsupported operand of a mindtorch.torch.Tensor: {type_name(x)}")

@@ -11,7 +11,7 @@ from mindtorch.core import inplace
 from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dispatch import dispatch_state
 from mindtorch.core.dtypes import BOOL, I32, I64, NUMBER_TYPES
-from mindtorch.core.error_messages import is_foreign, type_name
+from mindtorch.core.error_messages import is_pytorch_tensor, type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.primitives import sequence
 from mindtorch.core.tensor import Tensor, ndarray, is_tensor
@@ -107,7 +107,7 @@ def _array_of(k):
             return x
         try:
             # `__index__` of a PyTorch tensor returns its only element, whatever its shape
-            if is_foreign(x):
+            if is_pytorch_tensor(x):
                 raise TypeError
             return operator.index(x)
         except TypeError:
@@ -179,7 +179,7 @@ def _prepare(x, key):
                 t = tensor_from(k, x)
             elif isinstance(k, (list, tuple, range)):
                 t = tensor_from(_array_of(k), x)
-            elif isinstance(k, str) or is_foreign(k):
+            elif isinstance(k, str) or is_pytorch_tensor(k):
                 raise TypeError(f"new(): invalid data type '{type_name(k)}'")
             else:
                 try:

@@ -264,7 +264,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     _set(self, source, storage_offset, size, stride)
     if had[0] or had[1]:
         # self keeps its lazy bits, whatever the source has
-        conj_neg_bits.become(self, plain(self) if plain(self) is not self else shallow_copy(self), *had)
+        conj_neg_bits.set_memory(self, plain(self) if plain(self) is not self else shallow_copy(self), *had)
     return self
 
 

@@ -5,7 +5,7 @@ import math
 from mindtorch.core import inplace
 from mindtorch.core.inplace import scalar_type_name
 from mindtorch.core.dtypes import I32, as_np
-from mindtorch.core.error_messages import is_foreign
+from mindtorch.core.error_messages import is_pytorch_tensor
 from mindtorch.core.type_promotion import promote_pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.op_registry import OPS, register_op, resize, store_out
@@ -134,11 +134,11 @@ def _check_batch(a, b):
 
 
 def _matmul_operator(self, other):
-    return matmul(self, other) if (other.__class__ is Tensor or is_tensor(other)) or is_foreign(other) else NotImplemented
+    return matmul(self, other) if (other.__class__ is Tensor or is_tensor(other)) or is_pytorch_tensor(other) else NotImplemented
 
 
 def _rmatmul_operator(self, other):
-    return matmul(other, self) if (other.__class__ is Tensor or is_tensor(other)) or is_foreign(other) else NotImplemented
+    return matmul(other, self) if (other.__class__ is Tensor or is_tensor(other)) or is_pytorch_tensor(other) else NotImplemented
 
 
 Tensor.__matmul__ = _matmul_operator

@@ -39,7 +39,7 @@ def _checked(x, target, weight):
     if target._np_dtype != I64:
         # Labels in MindSpore's datasets and tensors are int32, so external int32 tensors are
         # accepted. PyTorch's labels are int64, and int32 is an error there.
-        if target._np_dtype != U8 and not (target._foreign and target._np_dtype == I32):
+        if target._np_dtype != U8 and not (target._from_mindspore and target._np_dtype == I32):
             raise RuntimeError(f"expected target dtype to be Long or Byte, but got {scalar_type_name(target)}")
         target = cast(target, I64)
     if weight is not None:

@@ -109,7 +109,7 @@ declare_saved(norm.ln_, "b", "x", "w", after=_layer_norm_stats)
 declare_saved(norm.gn_, "x", "w", after=_group_norm_stats)
 declare_saved(norm._instance_norm_, ahead=_instance_norm_inputs, after=_instance_norm_stats)
 declare_saved(norm.bn_train, "x", "w", after=_batch_norm_stats)
-declare_saved(norm._bn_moving, "x", "w", "running_mean", "running_var", after=_batch_norm_stats, again=norm.bn_train)
+declare_saved(norm._bn_moving, "x", "w", "running_mean", "running_var", after=_batch_norm_stats, recompute=norm.bn_train)
 declare_saved(norm.bn_eval, "x", "w", "mean", "var", after=_empty_stats)
 
 

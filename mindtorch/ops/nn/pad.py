@@ -1,7 +1,7 @@
 """torch.nn.functional.pad in all its modes."""
 import functools
 
-from mindtorch.core.dispatch import dispatch_state, NUMBERS
+from mindtorch.core.dispatch import dispatch_state, SCALAR_TYPES
 from mindtorch.core.stride_rules import suggested_by_first
 from mindtorch.core.scalars import read
 from mindtorch.core.type_promotion import number_dtype
@@ -45,7 +45,7 @@ def _constant(input, pad, value):
                                "size, which "
                                f"is invalid. Check dimension {i} of your input.")
     kind = input._np_dtype.kind
-    if value.__class__ not in NUMBERS:
+    if value.__class__ not in SCALAR_TYPES:
         value = read("pad", "value", "number", value)
     if kind in "iu":
         value = int(value)

@@ -4,7 +4,7 @@ import math
 
 from mindtorch.core import forward_ad
 from mindtorch.core.deterministic import alert
-from mindtorch.core.dispatch import NUMBERS
+from mindtorch.core.dispatch import SCALAR_TYPES
 from mindtorch.core.dtypes import I64
 from mindtorch.core.stride_rules import by_operand, format_strides, suggested_format, as_strided_copy, strides_of
 from mindtorch.core.scalars import read
@@ -267,7 +267,7 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
     name = _MEANS[n]
     check_tensor_arg(name, "input", input)
     if divisor_override is not None:
-        if divisor_override.__class__ not in NUMBERS:
+        if divisor_override.__class__ not in SCALAR_TYPES:
             divisor_override = read(name, "divisor_override", "int", divisor_override)
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
@@ -328,7 +328,7 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 def _adaptive_output(name, n, x, output_size, channels):
     """Checks output_size and returns the result of `_pieces`. `channels`: the channel dim must not
     be empty."""
-    if n == 1 and output_size.__class__ not in NUMBERS:
+    if n == 1 and output_size.__class__ not in SCALAR_TYPES:
         output_size = read(name, "output_size", "index", output_size)
     if output_size.__class__ is not int:
         output_size = tuple(output_size)

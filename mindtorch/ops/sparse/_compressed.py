@@ -407,7 +407,7 @@ def _set_contents(self, r):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the shape {list(r._sp_size)}")
     v, new = self._sp_values, cast(r._sp_values, self._sp_values._np_dtype)
     if new._sizes == v._sizes and not (mode.on and (v._requires_grad_ or new._requires_grad_)):
-        self._keep_grad()  # must precede the change of the indices
+        self._update_grad()  # must precede the change of the indices
         v.detach().copy_(new)  # visible to tensors that share the values (`.data`, `detach()`)
     else:
         self._put_values(new)

@@ -12,8 +12,8 @@ def page(watch):
     marks = [m for m in marks if m[0] in dict.fromkeys([s for s, _ in marks][:MOST_MARKS])]
     curves = [svg.curves([("loss", "--ours", "", [(h[0], h[1]) for h in history])], "the loss", marks=marks, log=svg.wide(h[1] for h in history)),
               svg.curves([("all parameters", "--ours", "", [(h[0], h[2]) for h in history]),
-                           ("the largest of any parameter", "--different", "6 4", [(h[0], h[4]) for h in history]),
-                           ("the smallest of any parameter", "--theirs", "2 3", [(h[0], h[3]) for h in history])],
+                          ("the largest of any parameter", "--different", "6 4", [(h[0], h[4]) for h in history]),
+                          ("the smallest of any parameter", "--theirs", "2 3", [(h[0], h[3]) for h in history])],
                           "norms of the gradients, logarithmic; 0 is drawn on the lower edge", marks=marks, log=True)]
     lines = [("step", "finding", "of", "")] + [(str(f["step"]), f["kind"].replace("_", " "), f["name"], f["text"].partition(": ")[2]) for f in findings]
     looked = f"{len(history)} steps checked" + (f", one in {watch.every}" if watch.every > 1 else "")

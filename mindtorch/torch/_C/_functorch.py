@@ -78,7 +78,7 @@ def current_level():
 
 
 def _innermost(tensor):
-    found = functorch_levels.shown_in(tensor)
+    found = functorch_levels.creation_levels(tensor)
     return found[0] if found else None
 
 

@@ -61,7 +61,7 @@ class Program:
         return self.host.run(*tensors)
 
     def _to_be_recorded(self):
-        return self.joint is None and self.reason is None and compiled_graph.unwatched()
+        return self.joint is None and self.reason is None and compiled_graph.is_unobserved()
 
     def _ready(self, given):
         """Returns the program that runs this call, recording it first if it is due; None if the
@@ -71,7 +71,7 @@ class Program:
             if self.calls < REPLAYS or not self._to_be_recorded():
                 return None
             program = self._record(given, None)
-        elif program.other is not None and compiled_graph.unwatched():
+        elif program.other is not None and compiled_graph.is_unobserved():
             if self.made > OTHERS:
                 self._refused("results with gradients change from call to call")
                 return None
@@ -93,7 +93,7 @@ class Program:
 
     def _record(self, given, present):
         try:
-            if not all(map(compiled_graph.takes, given)):
+            if not all(map(compiled_graph.is_supported, given)):
                 raise GraphBreak("an input is not a plain host tensor")
             if self.free is None:
                 self.free = _replay.Free(self.graph, self.modes)

@@ -34,7 +34,7 @@ def refusal(graph, rec):
     if any([isinstance(x, Generator) for n in graph.nodes for x in (*n.args, *n.kwargs.values())]):
         return "it uses an explicit random generator"
     for t in rec.tensors().values():
-        why = host_graph_bridge.takes(t) if t._device.type != host_graph_bridge.SHADOW.type else None
+        why = host_graph_bridge.unsupported_reason(t) if t._device.type != host_graph_bridge.SHADOW.type else None
         if why is not None:
             return why
     return None

@@ -9,7 +9,7 @@ from mindtorch.core import vmap, engine, forward_ad as forward, meta, autograd_g
 from mindtorch.core.device import cpu as cpu_device
 from mindtorch.core.dispatch import dispatch_state, is_enabled
 from mindtorch.core.dtypes import of_np
-from mindtorch.core.error_messages import is_foreign, type_name
+from mindtorch.core.error_messages import is_pytorch_tensor, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
 from mindtorch.core.sparse import Sparse, SparseUse
@@ -32,7 +32,7 @@ GradientEdge, SavedTensor = engine.GradientEdge, autograd_graph.SavedTensor
 
 
 def _sequence(x):
-    return (x,) if is_tensor(x) or is_foreign(x) else tuple(x)
+    return (x,) if is_tensor(x) or is_pytorch_tensor(x) else tuple(x)
 
 
 def _tensors(x, what):

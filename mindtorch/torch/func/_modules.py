@@ -98,7 +98,7 @@ def _entered(level, t):
 
 
 def _left(level, t):
-    return functorch_levels.back(level, t)
+    return functorch_levels.move_to_current(level, t)
 
 
 def debug_unwrap(tensor, *, recurse=True):

@@ -12,7 +12,7 @@ def wrapped(t):
     A batched tensor inside vmap is printed as the tensor of all slices.
     """
     found, inner, own = [], t, True
-    for n, level in functorch_levels.shown_in(t):
+    for n, level in functorch_levels.creation_levels(t):
         entered = level.given.get(id(inner)) if own else None
         if level.kind == "vmap":
             if vmap.level_of(inner) is level:

@@ -418,7 +418,7 @@ class _Forward:
 
     def leave(self, tree):
         """Returns the results for the caller of the transform."""
-        return tree_map(lambda t: functorch_levels.back(self.here, t), tree)
+        return tree_map(lambda t: functorch_levels.move_to_current(self.here, t), tree)
 
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):

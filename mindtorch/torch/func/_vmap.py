@@ -154,7 +154,7 @@ def _once(func, out_dims, randomness, kwargs, leaves, dims, spec, size):
     with level:
         number = len(functorch_levels.levels())
         r = _unwrap_batched(func(*_create_batched_inputs(dims, leaves, number, spec), **kwargs), out_dims, number, size, func)
-    return functorch_levels.back(level, r) if is_tensor(r) else tree_map(lambda t: functorch_levels.back(level, t), r)
+    return functorch_levels.move_to_current(level, r) if is_tensor(r) else tree_map(lambda t: functorch_levels.move_to_current(level, t), r)
 
 
 def _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_size):
