@@ -32,7 +32,7 @@ class WeightNorm:
 
     def compute_weight(self, module):
         """Returns the weight for the current parameters."""
-        return normalised(getattr(module, self.name + "_v"), getattr(module, self.name + "_grad_"), self.dim)
+        return normalised(getattr(module, self.name + "_v"), getattr(module, self.name + "_g"), self.dim)
 
     @staticmethod
     def apply(module, name, dim):
@@ -46,7 +46,7 @@ class WeightNorm:
             raise ValueError("The module passed to `WeightNorm` can't have uninitialized parameters. Make sure to run "
                              "the dummy forward before applying weight normalization")
         del module._parameters[name]
-        module.register_parameter(name + "_grad_", Parameter(norm_except(weight, fn.dim).data))
+        module.register_parameter(name + "_g", Parameter(norm_except(weight, fn.dim).data))
         module.register_parameter(name + "_v", Parameter(weight.data))
         setattr(module, name, fn.compute_weight(module))
         module.register_forward_pre_hook(fn)
@@ -56,7 +56,7 @@ class WeightNorm:
         """Removes the reparametrization and registers the current weight as a parameter."""
         weight = self.compute_weight(module)
         delattr(module, self.name)
-        del module._parameters[self.name + "_grad_"]
+        del module._parameters[self.name + "_g"]
         del module._parameters[self.name + "_v"]
         setattr(module, self.name, Parameter(weight.data))
 
