@@ -62,7 +62,7 @@ class Counter:
 
     def __init__(self, device: Any) -> None:
         self.device = device
-        self._own: Generator | None = None  # host generator that replaces it
+        self._host_generator: Generator | None = None  # host generator that replaces it
         self._default = False
         self.manual_seed(67280421310721)  # PyTorch's default seed
 
@@ -74,8 +74,8 @@ class Counter:
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError("Overflow when unpacking long long")
         self._seed, self._offset = seed & _MASK, 0
-        if self._own is not None:
-            self._own.manual_seed(seed)
+        if self._host_generator is not None:
+            self._host_generator.manual_seed(seed)
         return self
 
     def initial_seed(self) -> int:
@@ -113,9 +113,9 @@ class Counter:
         if policy.host:
             if self._default:
                 return default_generator
-            if self._own is None:
-                self._own = Generator().manual_seed(self._seed)
-            return self._own
+            if self._host_generator is None:
+                self._host_generator = Generator().manual_seed(self._seed)
+            return self._host_generator
         return Generator().manual_seed(mixed(*self.take()))
 
     def clone_state(self) -> Any:
