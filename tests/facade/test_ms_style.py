@@ -316,7 +316,7 @@ def test_read_config(tmp_path):
         with pytest.raises(SystemExit):
             read_config(path, wrong)
     other.write_text("- 1\n")
-    with pytest.raises(ValueError, match="holds a list, not entries"):
+    with pytest.raises(ValueError, match="must contain a mapping, not a list"):
         read_config(other, [])
 
 

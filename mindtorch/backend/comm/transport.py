@@ -95,7 +95,7 @@ def _tune(sock):
 class Link:
     """One end of a data connection to a peer."""
 
-    __slots__ = ("sock", "peer", "said", "heard")
+    __slots__ = ("sock", "peer", "last_sent", "last_received")
 
     def __init__(self, sock, peer):
         self.sock, self.peer = sock, peer

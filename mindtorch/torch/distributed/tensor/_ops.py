@@ -82,8 +82,8 @@ def call(func, args, kwargs):
             full = _moved(first, (Replicate(),) * mesh.ndim)
             return func(full, *_replaced(args[1:], _full), **_replaced(kwargs, _full))
     record = record_of(func)
-    placement = None if record is None else record.placement
-    if placement == "random" or name in _RANDOM:
+    sharding = None if record is None else record.sharding
+    if sharding == "random" or name in _RANDOM:
         raise NotImplementedError(f"{name} of a DTensor is not supported on device cpu: every rank would generate different values. "
                                   "Generate them before distribute_tensor")
     if name == "linear" and mesh.ndim == 1 and len(dtensors) == len(tensors):
@@ -100,11 +100,11 @@ def call(func, args, kwargs):
                            "distributed operators!")
     writes = name[-1] == "_" and not name.endswith("__") or name in ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__")
     layout = _layout([t for t in dtensors if len(t.shape)] or dtensors)
-    elementwise = placement in ("elementwise", "linear") or name in _ELEMENTWISE
+    elementwise = sharding in ("elementwise", "linear") or name in _ELEMENTWISE
     if elementwise and layout is not None and (name != "copy_" or isinstance(first, DTensor)):
         if name == "copy_" and outsiders and outsiders[0].dim():
             args = (first, first._shard_of(args[1]), *args[2:])
-        if not any(p.is_partial() for p in layout.placements) or placement == "linear" or name in _LINEAR:
+        if not any(p.is_partial() for p in layout.placements) or sharding == "linear" or name in _LINEAR:
             return _on_parts(func, args, kwargs, layout, writes)
     if writes:
         if isinstance(first, DTensor) and not first._requires_grad_:
