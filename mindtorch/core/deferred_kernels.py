@@ -42,7 +42,7 @@ _DATA_DEPENDENT_SHAPE_OPS: dict[str, Callable[..., bool]] = {
 
 def may_vary(fn, constant):
     """True if a kernel accepts this constant as a graph argument."""
-    return getattr(fn, "numbers", False) or constant in getattr(fn, "varying", ())
+    return getattr(fn, "scalars", False) or constant in getattr(fn, "varying", ())
 
 
 def defer_kernel(name, fn):
@@ -59,7 +59,7 @@ def defer_kernel(name, fn):
                 current.session.flush(f"{name}: the size of its result depends on values")
                 return current.session._call_eagerly(name, fn, handles, kw)
             return current.session.call(name, fn, handles, kw)
-    for k in ("numbers", "half", "empty", "only"):
+    for k in ("scalars", "half", "empty", "only"):
         setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
     # Which of the two kernels runs depends on the geometries that the device has in stock, so a
     # trace would diverge there.

@@ -24,7 +24,7 @@ def planted(npu, monkeypatch):
     since."""
     def put(name, kernel):
         was = TABLES["npu"][name]
-        for attribute in ("numbers", "empty", "half", "only"):
+        for attribute in ("scalars", "empty", "half", "only"):
             if hasattr(was, attribute):
                 setattr(kernel, attribute, getattr(was, attribute))
         monkeypatch.setitem(TABLES["npu"], name, kernel)

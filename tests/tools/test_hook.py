@@ -151,7 +151,7 @@ def test_unsupported_modules_explain_the_reason(process):
     states what it belongs to."""
     process.ok(ENABLE + """
 import importlib, importlib.util
-for name, part in (("torch.sparse._triton_ops_meta", "torchao"), ("torch.ao.quantization.fx", "unquantised"), ("torch.nn.quantized.dynamic", "unquantised"),
+for name, part in (("torch.sparse._triton_ops_meta", "torchao"), ("torch.ao.quantization.fx", "unquantized"), ("torch.nn.quantized.dynamic", "unquantized"),
                    ("torch.package", "state dict"), ("torch.package.package_importer", "state dict"),
                    ("torch._inductor.pattern_matcher", "Inductor")):
     try:

@@ -2,7 +2,7 @@
 
     @kernel("exp")                           for every target
     @kernel("conv2d", target="Ascend")       for one target; takes precedence over the kernel for every target
-    @kernel("mul", scalars=True)             see `Way` in backend/device.py for numbers, half, empty, only, alike
+    @kernel("mul", scalars=True)             see `KernelSpec` in backend/device.py for scalars, half, empty, only, alike
 
 A kernel receives handles (plain MindSpore tensors) in the order of its primitive's signature, and
 the constants by keyword. It returns a new handle or a tuple of new ones. It never returns a handle
