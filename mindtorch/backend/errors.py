@@ -1,5 +1,5 @@
-"""Value-dependent errors raised by kernels of every device. Those of linear algebra come from
-LAPACK's codes (`info`, on the host)."""
+"""Errors of the backends: value-dependent ones, which kernels of every device raise (those of linear
+algebra come from LAPACK's codes, `info`, on the host), and those of tracing and compiling."""
 from __future__ import annotations
 
 from mindtorch.backend.interface import Array, Sizes
@@ -80,3 +80,63 @@ def not_definite(name: str, shape: Sizes, info: Array) -> _LinAlgError:
     i, k = first(info)
     return LinAlgError(f"{name}: {batch_element(shape, i)}The factorization could not be completed because the input "
                        f"is not positive-definite (the leading minor of order {k} is not positive-definite).")
+
+
+# ------------------------------------------------------------------ tracing and compiling
+#
+#     CompileError
+#       GraphBreak            a call cannot be part of a graph
+#       FullGraphError        fullgraph=True, and one graph is not enough
+#       GuardFailed           values or sizes differ from the recorded ones
+#         ShapeMismatch         sizes that depend on values
+#         RuntimeGuardFailed    values that a kernel rejects
+#       BackendCompileError   MindSpore's compiler rejects a graph
+#       TraceError            an operation cannot be traced
+#       SpecializationError   a free size would have to be a constant
+#       LoweringError         an op cannot be lowered to an exported graph
+#
+# The errors of `torch._dynamo.exc`, which users catch, are CompileErrors as well. Those that reach
+# users from a trace or an export are also NotImplementedErrors.
+
+
+class CompileError(Exception):
+    """Base class of the errors of tracing and compiling."""
+
+
+class GraphBreak(CompileError):
+    """A call cannot be part of a graph, for example because it reads values. The message is the
+    reason."""
+
+
+class FullGraphError(CompileError):
+    """torch.compile(fullgraph=True) would need more than one graph. The message is the reason of
+    the first graph break."""
+
+
+class GuardFailed(CompileError):
+    """Values or sizes differ from those that were recorded."""
+
+
+class ShapeMismatch(GuardFailed):
+    """Sizes that depend on values differ from the recorded ones, in a program of host kernels."""
+
+
+class RuntimeGuardFailed(GuardFailed):
+    """A kernel rejects input values of a MindSpore graph. Nothing has been computed."""
+
+
+class BackendCompileError(CompileError):
+    """MindSpore's compiler rejects a graph."""
+
+
+class TraceError(CompileError, NotImplementedError):
+    """An operation cannot be traced."""
+
+
+class SpecializationError(CompileError, NotImplementedError):
+    """Traces or recordings for different sizes do not form one graph: a free size would have to be
+    specialized to a constant."""
+
+
+class LoweringError(CompileError, NotImplementedError):
+    """The lowering of an op does not support these arguments."""

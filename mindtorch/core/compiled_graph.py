@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import GraphBreak, ShapeMismatch
+from mindtorch.backend.errors import GraphBreak, ShapeMismatch
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.host_inductor.codegen import CodeWriter, check_writes
 from mindtorch.backend.host_inductor.fusion import Fusion, recomputed, sums

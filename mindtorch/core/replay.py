@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
-from mindtorch.backend.compile_errors import BackendCompileError, FullGraphError, RuntimeGuardFailed
+from mindtorch.backend.errors import BackendCompileError, FullGraphError, RuntimeGuardFailed
 from mindtorch.backend.device import Device, UnsupportedByKernel, GeometryArray
 from mindtorch.backend.interface import Array, Handle, Sizes, Strides, NpDtype
 from mindtorch.backend.kernels import TABLES

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import TraceError
+from mindtorch.backend.errors import TraceError
 from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, mapped, rebuilt, signature
 from mindtorch.core import autocast, conj_neg_bits, dispatch
 from mindtorch.core.conj_neg_bits import ConjNegBits

@@ -13,7 +13,7 @@ import inspect
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import SpecializationError, TraceError
+from mindtorch.backend.errors import SpecializationError, TraceError
 from mindtorch.backend.mindspore import checkpoint as _checkpoint
 from mindtorch.backend.graph import flat_tensors, leaves, rebuilt, unify_traces
 from mindtorch.core.grad_mode import no_grad

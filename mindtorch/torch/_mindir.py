@@ -9,7 +9,7 @@ import contextlib
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import GraphBreak, SpecializationError
+from mindtorch.backend.errors import GraphBreak, SpecializationError
 from mindtorch.backend.export.lowering import close
 from mindtorch.backend.graph import Sym, flat_tensors
 from mindtorch.backend.mindspore.graph.export import MindIRRecorder, RecordedGraph, eagerly, mindir_device

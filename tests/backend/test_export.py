@@ -9,7 +9,7 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mt
-from mindtorch.backend.compile_errors import SpecializationError
+from mindtorch.backend.errors import SpecializationError
 from mindtorch.torch._graph import capture, graph_cell
 
 

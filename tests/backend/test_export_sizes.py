@@ -7,7 +7,7 @@ import pytest
 
 import mindtorch.torch as mt
 import mindtorch.torch.nn.functional as F
-from mindtorch.backend.compile_errors import SpecializationError
+from mindtorch.backend.errors import SpecializationError
 from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
 from mindtorch.core import device_dispatch
 from mindtorch.torch._graph import capture, graph_cell

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import LoweringError
+from mindtorch.backend.errors import LoweringError
 from mindtorch.backend.graph import Sym
 from mindtorch.backend.export.rules import LOWERINGS, axis, kind_of, known, lowering, number_of, product, size
 from mindtorch.backend.export.ops import out_type

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import LoweringError
+from mindtorch.backend.errors import LoweringError
 from mindtorch.backend.export.rules import LOWERINGS, axis, lowering, number_of, product, size
 from mindtorch.backend.export.ops import _pair, out_type
 

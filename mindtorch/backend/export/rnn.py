@@ -1,5 +1,5 @@
 """Lowerings of recurrent layers, unrolled over time (see rules.py)."""
-from mindtorch.backend.compile_errors import LoweringError
+from mindtorch.backend.errors import LoweringError
 from mindtorch.backend.export.rules import lowering, size
 from mindtorch.backend.export.nn import linear
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import LoweringError
+from mindtorch.backend.errors import LoweringError
 from mindtorch.backend.graph import Sym, Value, mapped, signature
 
 class _Once(dict):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import GraphBreak, ShapeMismatch
+from mindtorch.backend.errors import GraphBreak, ShapeMismatch
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.copies import into
 from mindtorch.backend.cpu.memory import offset_of, on_storage, strided

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import GraphBreak
+from mindtorch.backend.errors import GraphBreak
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.memory import offset_of, on_storage, root
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS

@@ -8,7 +8,7 @@ there is no program.
 """
 import logging
 
-from mindtorch.backend.compile_errors import GraphBreak, ShapeMismatch
+from mindtorch.backend.errors import GraphBreak, ShapeMismatch
 from mindtorch.core import compiled_graph
 from mindtorch.core.rng import Generator
 from mindtorch.ops.compiled import composite_backward

@@ -2,7 +2,7 @@
 graphs (`mindtorch/core/replay.py`)."""
 import logging
 
-from mindtorch.backend.compile_errors import FullGraphError
+from mindtorch.backend.errors import FullGraphError
 from mindtorch.backend.graph import leaves
 from mindtorch.core import replay
 from mindtorch.core.device_dispatch import USED

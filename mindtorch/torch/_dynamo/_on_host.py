@@ -11,7 +11,7 @@ import logging
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import FullGraphError
+from mindtorch.backend.errors import FullGraphError
 from mindtorch.backend.device import storage_array
 from mindtorch.backend.graph import mapped
 from mindtorch.core import autocast as _autocast

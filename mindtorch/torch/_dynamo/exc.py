@@ -1,5 +1,5 @@
 """torch._dynamo.exc: exceptions of torch.compile."""
-from mindtorch.backend.compile_errors import CompileError
+from mindtorch.backend.errors import CompileError
 
 
 class TorchDynamoException(CompileError, RuntimeError):

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import math
 
-from mindtorch.backend.compile_errors import SpecializationError
+from mindtorch.backend.errors import SpecializationError
 from mindtorch.backend.graph import Sym, Value
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend import progress
-from mindtorch.backend.compile_errors import BackendCompileError, RuntimeGuardFailed
+from mindtorch.backend.errors import BackendCompileError, RuntimeGuardFailed
 from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.mindspore import ir_dump
 from mindtorch.backend.mindspore.graph._dynamic import RecordedGraph

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import SpecializationError
+from mindtorch.backend.errors import SpecializationError
 from mindtorch.backend.interface import Sizes, NpDtype
 from mindtorch.backend.mindspore.graph.builder import ASCEND, Instruction, Recorder, _Key, _Name, _ms_of
 from mindtorch.backend.mindspore.npu import shape_of, stype_of

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import GraphBreak
+from mindtorch.backend.errors import GraphBreak
 from mindtorch.backend.mindspore.graph import _ascend, _raw, _views
 from mindtorch.backend.mindspore.npu import STYPES, converted, memory_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import MSTensor, from_contiguous

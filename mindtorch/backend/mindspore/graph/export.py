@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend import kernels
-from mindtorch.backend.compile_errors import GraphBreak
+from mindtorch.backend.errors import GraphBreak
 from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.graph._compiled import _pruned, _text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mindtorch.backend.compile_errors import GraphBreak
+from mindtorch.backend.errors import GraphBreak
 from mindtorch.backend.mindspore.graph._compiled import Graph
 from mindtorch.backend.mindspore.graph._dynamic import Shared
 from mindtorch.backend.mindspore.graph.builder import ASCEND, Recorder

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.compile_errors import SpecializationError
+from mindtorch.backend.errors import SpecializationError
 from mindtorch.backend.interface import Array
 from mindtorch.backend.mindspore.graph.builder import Instruction, _Many
 from mindtorch.backend.mindspore.npu import shape_of
