@@ -121,7 +121,7 @@ sys.path.append({str(_TESTS)!r})
 import _tasks
 def blocked():
     return {{t: {{s for s in signal.valid_signals() if int(bits, 16) >> (s - 1) & 1 and s not in (32, 33)}} for t, bits in _tasks.status("SigBlk").items()}}
-threads._team.count = 3
+threads._pool.count = 3
 before = blocked()
 threads.share(3, lambda start, stop: None)
 if thread_pool.lib() is not None:

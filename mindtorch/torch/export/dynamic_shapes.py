@@ -132,7 +132,7 @@ def free_sizes(given, shapes, order):
                     continue
                 if not isinstance(d, (Dim, _DimHint)):
                     raise _error(f"Unexpected dimension mapped to index {axis} in input tensor shape {spec} specified at `dynamic_shapes[{path!r}]` "
-                                 "(expected None, an int, a Dim, Dim.AUTO, Dim.STATIC, or Dim.DYNAMIC, but got {d!r} instead)")
+                                 f"(expected None, an int, a Dim, Dim.AUTO, Dim.STATIC, or Dim.DYNAMIC, but got {d!r} instead)")
                 low, high, n = d.min, d.max, x.shape[axis]
                 if low is not None and n < low or high is not None and n > high:
                     raise _error(f"Constraints violated ({getattr(d, '__name__', d)})! - {path}.shape[{axis}] = {n} is outside of "
