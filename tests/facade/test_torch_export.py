@@ -350,6 +350,18 @@ def test_dynamic_sizes():
         Dim("n") * 2
 
 
+@pytest.mark.parametrize("spec", [3.5, "batch", torch.float32])
+def test_invalid_dimension_is_named_in_the_error(spec):
+    """The message begins with PyTorch's, up to its double space, and shows the value."""
+    messages = []
+    for t in (torch, real):
+        with pytest.raises(t._dynamo.exc.UserError) as e:
+            t.export.export(t.nn.Linear(4, 2), (t.ones(3, 4),), dynamic_shapes={"input": {0: spec}})
+        messages.append(str(e.value).split(" instead)")[0].replace(",  but", ", but"))
+    assert messages[0] == messages[1]
+    assert messages[0].endswith(f"but got {spec!r}")
+
+
 def test_several_dynamic_sizes():
     m = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     program = export(m, (torch.randn(2, 3, 8),), dynamic_shapes=({0: Dim("b"), 1: Dim("t", max=50)},)).module()

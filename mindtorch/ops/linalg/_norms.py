@@ -49,7 +49,7 @@ def _order(name, ord):
 
 
 def _vector_norm(name, x, ord, dim, keepdim, dtype):
-    check_tensor(name, x, "input")
+    check_tensor(name, x)
     f = "linalg.vector_norm"
     p = 2.0 if ord.__class__ is int and ord == 2 else _order(name, ord)
     check_floating_dtype(f, x)
