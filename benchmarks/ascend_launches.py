@@ -305,7 +305,7 @@ def measure(torch, ms, name, log, steps):
 
 @contextlib.contextmanager
 def _said_of_fallbacks():
-    from mindtorch.core import device_dispatch
+    from mindtorch.core.device import device_dispatch
     before = dict(device_dispatch.FALLBACKS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -55,7 +55,7 @@ def ops():
              "relu": (lambda: torch.relu(x), lambda: relu(p)), "sum": (lambda: x.sum(), lambda: total(p)),
              "linear": (lambda: linear(x, w, b), lambda: add(product(p, v), c)), "view": (lambda: x.view(64), lambda: p.view(64))}
     found = _least({(name, i): f for name, pair in cases.items() for i, f in enumerate(pair)})
-    from mindtorch.core import device_dispatch
+    from mindtorch.core.device import device_dispatch
     if device_dispatch.FALLBACKS:
         print("host fallbacks: " + ", ".join(name for _, name in device_dispatch.FALLBACKS))
     return {name: (found[name, 0], found[name, 1]) for name in cases}

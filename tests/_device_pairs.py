@@ -3,7 +3,7 @@ fails on CPU fallbacks."""
 import numpy as np
 
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 F32, F64, I64, I32, BOOL, F16, BF16 = mt.float32, mt.float64, mt.int64, mt.int32, mt.bool, mt.float16, mt.bfloat16
 ALL = (F32, F64, I64, I32, mt.uint8, BOOL, F16, BF16)

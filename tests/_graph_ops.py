@@ -3,7 +3,7 @@ without graph breaks."""
 import numpy as np
 
 import mindtorch.torch as mt
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 
 CALLS = 4
 

@@ -30,7 +30,7 @@ def configure(config):
     if not name:
         return
     from mindtorch.backend.mindspore.npu import Npu
-    from mindtorch.core import backend_autoload, device_dispatch, rng
+    from mindtorch.core.device import backend_autoload, device_dispatch, rng
     if name not in device_dispatch.DEVICES:
         if name != "npu":
             raise pytest.UsageError(f"--device {name}: the tests know npu")

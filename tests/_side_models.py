@@ -160,7 +160,7 @@ def _plant(fault):
     earlier one."""
     def plant(model):
         from mindtorch.backend.kernels import TABLES
-        from mindtorch.core import device_dispatch
+        from mindtorch.core.device import device_dispatch
         table = TABLES["npu"]
         for name, _ in KERNELS.values():
             table[name] = getattr(table[name], "instead_of", table[name])

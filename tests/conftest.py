@@ -139,7 +139,7 @@ def npu():
     """
     import mindtorch.torch as mt
     from mindtorch.backend.mindspore.npu import Npu
-    from mindtorch.core import backend_autoload, device_dispatch
+    from mindtorch.core.device import backend_autoload, device_dispatch
     if device_dispatch.DEVICES.get("npu") is not None:
         yield mt.device("npu", 0)
         return

@@ -17,7 +17,7 @@ TOUCH_MINDSPORE = {"backend", "tools"}
 
 
 def floor(module):
-    """Returns the layer of a mindtorch module: 'core' for mindtorch.core.primitives; None outside the
+    """Returns the layer of a mindtorch module: 'core' for mindtorch.core.dispatch.primitives; None outside the
     layers."""
     parts = module.split(".")
     return parts[1] if parts[0] == "mindtorch" and len(parts) > 1 and parts[1] in FLOORS else None
@@ -123,7 +123,7 @@ def test_import_cycles_are_detected():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     graph = import_graph("core")
-    assert "mindtorch.core.tensor" in graph["mindtorch.core.primitives"] and "mindtorch.core.type_promotion" in graph["mindtorch.core.inplace"]
+    assert "mindtorch.core.tensor.tensor" in graph["mindtorch.core.dispatch.primitives"] and "mindtorch.core.dispatch.type_promotion" in graph["mindtorch.core.tensor.inplace"]
 
 
 def test_root_package_imports_no_layer():
@@ -138,22 +138,22 @@ def test_root_package_imports_no_layer():
 
 
 @pytest.mark.parametrize("source, module, count", [
-    ("from mindtorch.ops.basic import add", "mindtorch.core.primitives", 1),
+    ("from mindtorch.ops.basic import add", "mindtorch.core.dispatch.primitives", 1),
     ("from mindtorch import torch", "mindtorch.ops.basic", 1),
-    ("def f():\n    import mindtorch.torch.nn", "mindtorch.core.primitives", 1),
+    ("def f():\n    import mindtorch.torch.nn", "mindtorch.core.dispatch.primitives", 1),
     ("from mindtorch.tools import scan", "mindtorch.torch.nn", 1),
-    ("from ..ops import basic", "mindtorch.core.primitives", 1),
-    ("from . import tensor", "mindtorch.core.primitives", 0),
+    ("from ...ops import basic", "mindtorch.core.dispatch.primitives", 1),
+    ("from . import tensor", "mindtorch.core.dispatch.primitives", 0),
     ("from mindtorch.core import tensor", "mindtorch.ops.basic", 0),
     ("from mindtorch.backend.cpu import _numpy_private", "mindtorch.ops.basic", 1),
-    ("from mindtorch.core.primitives import _record", "mindtorch.ops.basic", 1),
+    ("from mindtorch.core.dispatch.primitives import _record", "mindtorch.ops.basic", 1),
     ("from mindtorch.backend.cpu import _numpy_private", "mindtorch.backend.cpu.random", 0),
-    ("import mindspore as ms", "mindtorch.core.primitives", 1),
+    ("import mindspore as ms", "mindtorch.core.dispatch.primitives", 1),
     ("from mindspore import ops", "mindtorch.backend.cpu.matmul", 0),
     ("from mindspore import _c_expression", "mindtorch.backend.mindspore.private", 0),
     ("from mindspore import _c_expression", "mindtorch.tools.scan", 1),
     ("import torch.nn", "mindtorch.tools.scan", 0),
-    ("import torch.nn", "mindtorch.core.primitives", 1),
+    ("import torch.nn", "mindtorch.core.dispatch.primitives", 1),
     ("from torch import nn", "mindtorch.torch.nn", 1),
     ("from . import torch", "mindtorch.backend.cpu.matmul", 0),
 ])
@@ -197,7 +197,7 @@ def test_ops_are_device_neutral():
 @pytest.mark.parametrize("source, count", [
     ("import numpy as np", 1), ("from numpy import ndarray", 1), ("from mindtorch.backend.cpu import matmul", 1),
     ("from mindtorch.backend.c_kernels import thread_pool", 1), ("def f(x):\n    return x._array.shape", 1), ("x._array = 1", 1),
-    ("from mindtorch.core.primitives import primitive", 0), ("def f(x):\n    return x._sizes", 0), ("from mindtorch.backend import errors", 0),
+    ("from mindtorch.core.dispatch.primitives import primitive", 0), ("def f(x):\n    return x._sizes", 0), ("from mindtorch.backend import errors", 0),
 ])
 def test_neutrality_lint_detects_violations(source, count):
     assert len(host_bound(source)) == count
@@ -239,10 +239,11 @@ def test_interception_lint_detects_violations(source, count):
 
 
 # Interfaces: the modules against which a device, a kernel, an op or a layer is written.
-INTERFACES = """core/inplace core/device core/device_dispatch core/dispatch core/dtypes core/engine core/validate_grad core/error_messages core/grad_mode core/from_data core/stride_rules
-core/meta core/mindspore_grad core/scalars core/type_promotion core/op_schema core/sparse core/codegen core/op_registry core/primitives core/sync core/tensor_list_primitive backend/device
-backend/errors backend/kernels backend/secure_files backend/sizes backend/strides backend/meta/arrays backend/cpu/half backend/cpu/host backend/cpu/memory
-backend/cpu/pointwise""".split()
+INTERFACES = """core/tensor/inplace core/device/device core/device/device_dispatch core/dispatch/dispatcher core/tensor/dtypes core/autograd/engine
+core/autograd/validate_grad core/dispatch/error_messages core/autograd/grad_mode core/tensor/from_data core/tensor/stride_rules core/dispatch/meta
+core/mindspore/grad core/tensor/scalars core/dispatch/type_promotion core/dispatch/op_schema core/tensor/sparse core/dispatch/codegen
+core/dispatch/op_registry core/dispatch/primitives core/tensor/sync core/dispatch/tensor_list_primitive backend/device backend/errors backend/kernels
+backend/secure_files backend/sizes backend/strides backend/meta/arrays backend/cpu/half backend/cpu/host backend/cpu/memory backend/cpu/pointwise""".split()
 
 
 @pytest.mark.parametrize("name", INTERFACES)

@@ -69,16 +69,17 @@ class Device:
     indexed = False  # True: there may be several: torch.device(type, 1)
     lost = False  # True: the device no longer responds
     behind = False  # True: execution is asynchronous: an error may be raised by a later kernel
-    # True: kernels can be deferred and run as a graph (core/replay.py); needs pending,
+    # True: kernels can be deferred and run as a graph (core/compile/replay.py); needs pending,
     # assign_memory, storage, new_meta_array, recorder
     graphs = False
     # True: its tensors stand in for host tensors while a graph over those is built
-    # (core/host_graph_bridge.py)
+    # (core/compile/host_graph_bridge.py)
     shadows = False
-    # True: its kernels are the host's, on host memory, and are recorded (core/compiled_graph.py)
+    # True: its kernels are the host's, on host memory, and are recorded
+    # (core/compile/compiled_graph.py)
     of_host = False
     #: kernels that draw a random mask and apply it -> how to split them into the two steps
-    #: (core/replay.py)
+    #: (core/compile/replay.py)
     masked: dict[str, Any] = {}
     # True: kernels accept operands of any strides, so copying to C order is unnecessary
     strided = False
@@ -212,7 +213,7 @@ class GeometryArray(np.ndarray):
     kind: OperandKind | None = None
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
-        raise RuntimeError("internal error: a device tensor's values were accessed through its meta array; use core/sync.py")
+        raise RuntimeError("internal error: a device tensor's values were accessed through its meta array; use core/tensor/sync.py")
 
     def __repr__(self) -> str:
         return f"Opaque(shape={self.shape}, dtype={self.dtype}, strides={self.strides})"
@@ -230,7 +231,7 @@ for _name in """astype copy tolist tobytes item fill all any sum min max mean pr
 
 class UnmaterializedArray(GeometryArray):
     """Meta array of host memory whose values are not the tensor's, but their conjugates or
-    negatives (core/conj_neg_bits.py). It is a view of the memory's own array."""
+    negatives (core/tensor/conj_neg_bits.py). It is a view of the memory's own array."""
 
     def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:          # type: ignore[override]
         if func is not np.may_share_memory:
@@ -291,7 +292,7 @@ def reserve_address_range(sizes: Sequence[int], np_dtype: NpDtype, strides: Stri
     at = _next
     if at + n > _size:
         # (Start over at the beginning: overlap by address alone does not count, see
-        # core/inplace.py.)
+        # core/tensor/inplace.py.)
         at = 0
         if n > _size:
             _reserve(n)

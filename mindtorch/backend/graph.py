@@ -4,7 +4,7 @@ A `Graph` is a list of nodes in execution order. A node is one call: the op's re
 (`nn.functional.conv2d`, `Tensor.add_`, `prim.exp`), the function, and its arguments with Values in
 place of tensors, so that a pass sees the call as the user wrote it. There are two recorders:
 
-    core/tracing.py            functional: writes become values. For lowerings (backend/export),
+    core/compile/tracing.py            functional: writes become values. For lowerings (backend/export),
                                torch.jit, graph_cell
     torch/_dynamo/_capture.py  as executed: writes and modes are preserved. For replay
                                (_replay.py) and C kernels (_inductor)

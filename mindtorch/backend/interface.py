@@ -7,7 +7,7 @@ import numpy as np
 
 #: host memory: operand and result of kernels on `cpu`
 Array: TypeAlias = np.ndarray
-#: element type of an array or tensor (core/dtypes.py)
+#: element type of an array or tensor (core/tensor/dtypes.py)
 NpDtype: TypeAlias = np.dtype
 Sizes: TypeAlias = tuple[int, ...]
 #: in elements, unless stated otherwise

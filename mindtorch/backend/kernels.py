@@ -1,7 +1,7 @@
 """Kernel tables, one per device, which primitives look up by name.
 
 A kernel has the name of its primitive. On `cpu` it is a function over NumPy arrays; the operand
-type of other devices' kernels is up to the device (core/device_dispatch.py). Kernels of the meta device
+type of other devices' kernels is up to the device (core/device/device_dispatch.py). Kernels of the meta device
 compute shapes, dtypes and strides only.
 """
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `update(xp, options, scalars, gradient, parameter, *states)`: the names under which `options` and
 `scalars` are unpacked tell their meaning. A device may have a kernel that updates all parameters of
-a group at once, under the names of `STEPS` (core/fused_optim.py).
+a group at once, under the names of `STEPS` (core/device/fused_optim.py).
 
 Two namespaces implement the functions used here: backend/cpu/optimizer.py derives a chain of NumPy
 calls from the formulas; torch/optim/_spaces.py has tensor ops, in place and recorded for backward.

@@ -20,7 +20,9 @@ for _name in FAMILIES:
     importlib.import_module("mindtorch.ops." + _name)
 
 # Imported after the families: these modules need all primitives to be registered.
-from mindtorch.core import backend_autoload, vmap, forward_ad  # noqa: E402,F401
+from mindtorch.core.device import backend_autoload  # noqa: E402,F401
+from mindtorch.core.transforms import vmap  # noqa: E402,F401
+from mindtorch.core.autograd import forward_ad  # noqa: E402,F401
 
 forward_ad.at_first.append(lambda: importlib.import_module("mindtorch.ops._jvp_rules"))
 vmap.at_first.append(lambda: importlib.import_module("mindtorch.ops._vmap_rules"))

@@ -1,10 +1,10 @@
 """Argument checks shared by many op families, with PyTorch's exception types and messages."""
 from operator import index
 
-from mindtorch.core.dtypes import of_np
-from mindtorch.core.error_messages import is_pytorch_tensor, type_name
-from mindtorch.core.scalars import read
-from mindtorch.core.tensor import ScalarOperand, Tensor, is_tensor
+from mindtorch.core.tensor.dtypes import of_np
+from mindtorch.core.dispatch.error_messages import is_pytorch_tensor, type_name
+from mindtorch.core.tensor.scalars import read
+from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, is_tensor
 
 
 def not_implemented(name, *of, dtype=None):
@@ -30,7 +30,7 @@ def check_tensor(name, value, arg="input", position=1):
 
 def check_number(name, arg, value, kind="float"):
     """Returns the scalar passed for an argument. A tensor is converted as the op's record allows
-    (`mindtorch/core/op_schema.py`). Raises TypeError for None."""
+    (`mindtorch/core/dispatch/op_schema.py`). Raises TypeError for None."""
     if value is None:
         raise TypeError(f"{name}(): argument '{arg}' must be {kind.replace('number', 'Number')}, not NoneType")
     return read(name, arg, kind, value)

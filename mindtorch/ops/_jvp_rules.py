@@ -5,9 +5,9 @@ rule, and the rule of any other primitive is derived from its gradient rule. Thi
 exceptions. Linear primitives are applied to the tangent, which is faster. Ops whose result depends
 on their operands but that have no gradient rule raise an error.
 """
-from mindtorch.core import forward_ad
-from mindtorch.core.op_schema import OPS
-from mindtorch.core.primitives import PRIMITIVES
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.dispatch.op_schema import OPS
+from mindtorch.core.dispatch.primitives import PRIMITIVES
 
 #: linear in all differentiable operands jointly
 _LINEAR = """

@@ -3,9 +3,9 @@ x.addcdiv_(value, a, b), torch.addmm(beta, x, alpha, a, b)."""
 import functools
 import warnings
 
-from mindtorch.core import dispatch
-from mindtorch.core.op_registry import OPS, publish
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.dispatch import dispatcher
+from mindtorch.core.dispatch.op_registry import OPS, publish
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 
 _NUMBERS = (int, float, complex, bool)
 
@@ -56,12 +56,12 @@ def _add_legacy_order(name, legacy, n_positional):
         if f is None:
             continue
         # hand-written in-place methods have no entry
-        entry = dispatch.DISPATCH_ENTRIES.get(f) or dispatch.DispatchEntry(f, f"Tensor.{m}", None, m != name)
-        body = dispatch.undispatched(f) if dispatch.is_generated(f) else f
+        entry = dispatcher.DISPATCH_ENTRIES.get(f) or dispatcher.DispatchEntry(f, f"Tensor.{m}", None, m != name)
+        body = dispatcher.undispatched(f) if dispatcher.is_generated(f) else f
         run = legacy(body, m, True)
-        new = dispatch.DispatchEntry(run, entry.name, entry.op, entry.inplace)
+        new = dispatcher.DispatchEntry(run, entry.name, entry.op, entry.inplace)
         new.recorded = None if entry.recorded is None else legacy(entry.recorded, m, True)
-        setattr(Tensor, m, dispatch.make_dispatcher(body, new, method=True, n_positional=n_positional, run=run))
+        setattr(Tensor, m, dispatcher.make_dispatcher(body, new, method=True, n_positional=n_positional, run=run))
 
 
 for _name, _keyword in _BEFORE_SECOND.items():

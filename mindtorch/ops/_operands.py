@@ -1,10 +1,10 @@
 """Helpers of the elementwise families: type promotion of operands, rules of ops without a
 derivative, scalar operands."""
-from mindtorch.core import dtypes
-from mindtorch.core.dtypes import F32
-from mindtorch.core.scalars import cast_scalar as exact_number
-from mindtorch.core.type_promotion import category, promote_factors, result_dtype, to
-from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.dtypes import F32
+from mindtorch.core.tensor.scalars import cast_scalar as exact_number
+from mindtorch.core.dispatch.type_promotion import category, promote_factors, result_dtype, to
+from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops._checks import tensor_type_error
 from mindtorch.ops.basic import cast
 

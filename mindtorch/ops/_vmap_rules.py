@@ -12,15 +12,15 @@ the signature of the primitive:
                 full reductions become reductions over all dimensions but the first
     views       depends on the attributes of each view
 
-Primitives without a rule are computed slice by slice (`mindtorch/core/vmap.py`).
+Primitives without a rule are computed slice by slice (`mindtorch/core/transforms/vmap.py`).
 """
 import math
 
-from mindtorch.core import vmap
-from mindtorch.core.vmap import call, align_batch_dim
-from mindtorch.core.op_schema import OPS
-from mindtorch.core.primitives import PRIMITIVES
-from mindtorch.core.tensor import ScalarOperand, SavedArray, shallow_copy
+from mindtorch.core.transforms import vmap
+from mindtorch.core.transforms.vmap import call, align_batch_dim
+from mindtorch.core.dispatch.op_schema import OPS
+from mindtorch.core.dispatch.primitives import PRIMITIVES
+from mindtorch.core.tensor.tensor import ScalarOperand, SavedArray, shallow_copy
 from mindtorch.ops.indexing import _gather
 from mindtorch.ops.indexing._basic_index import pick
 

@@ -1,10 +1,13 @@
 """The few primitives that everything else is built on: cast, copy, sum to a shape, add, multiply.
 """
-from mindtorch.core import inplace, autocast, device_dispatch, engine, validate_grad, accumulate_grad, meta, type_promotion, primitives
-from mindtorch.core.lazy_conj import conj_view
-from mindtorch.core.stride_rules import as_computed, like, pointwise
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor import inplace
+from mindtorch.core.dispatch import autocast, meta, type_promotion, primitives
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.autograd import engine, validate_grad, accumulate_grad
+from mindtorch.core.dispatch.lazy_conj import conj_view
+from mindtorch.core.tensor.stride_rules import as_computed, like, pointwise
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 
 
 _cast = primitive("to_copy", "a, *, dtype", lambda ctx, grad: _cast_back(grad, ctx.dtypes[0]), raw=True, layout=like)

@@ -6,10 +6,10 @@ op. `mindtorch/torch/_inductor/_plans.py` substitutes it for a recorded call whe
 `mindtorch/backend/c_kernels/plans.py` says that C is faster. That decision is a constant attribute
 (`fast`). When the backward pass itself is recorded, gradients are computed through the plain ops.
 """
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import any_suggests, batch_norm as _norm_layout, by_operand
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import bump_version
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import any_suggests, batch_norm as _norm_layout, by_operand
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import bump_version
 from mindtorch.ops.linalg.matmul import linear
 from mindtorch.ops.nn._fused import composite_backward
 from mindtorch.ops.nn.activation import leaky_relu

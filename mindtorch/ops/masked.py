@@ -6,13 +6,13 @@ result.
 """
 import math
 
-from mindtorch.core import dtypes
-from mindtorch.core.dtypes import F64, I64, as_np, of_np
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.dtypes import F64, I64, as_np, of_np
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
 from mindtorch.ops.elementwise._logic import where_

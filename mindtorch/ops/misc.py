@@ -3,13 +3,13 @@ norms of slices."""
 import math
 import warnings
 
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import I64
-from mindtorch.core.scalars import read
-from mindtorch.core.op_registry import OPS, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import of_all
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import I64
+from mindtorch.core.tensor.scalars import read
+from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops.creation import _reparam  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops.indexing import _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops._checks import check_tensor, wrap_dim

@@ -60,7 +60,8 @@ class Facts:
 
     def __init__(self):
         import mindtorch.torch as facade
-        from mindtorch.core import return_types, op_registry
+        from mindtorch.core.tensor import return_types
+        from mindtorch.core.dispatch import op_registry
 
         self.facade, self.table, self._known = facade, op_registry.OPS, {}
         self._several, self._refused, self._installed, self._modules, self._single = set(return_types.TYPES), {}, {}, {}, {}

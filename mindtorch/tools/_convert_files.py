@@ -48,7 +48,7 @@ def _read_torch(path):
 
 def _read_mindspore(path):
     from mindtorch.backend.mindspore.runtime import ms
-    from mindtorch.core.tensor import adopt, wrap_array
+    from mindtorch.core.tensor.tensor import adopt, wrap_array
     return {k: wrap_array(adopt(v)._array) if isinstance(v, ms.Tensor) else v for k, v in ms.load_checkpoint(str(path)).items()}
 
 
@@ -57,7 +57,7 @@ def _read_safetensors(path):
     import safetensors
 
     import mindtorch.torch as torch
-    from mindtorch.core.tensor import wrap_array
+    from mindtorch.core.tensor.tensor import wrap_array
     out = {}
     for name, entry in safetensors.deserialize(pathlib.Path(path).read_bytes()):
         dtype = _NAMES.get(entry["dtype"])
@@ -116,7 +116,7 @@ def _is_state(x, tensor):
 
 def select(loaded, key, path):
     """Returns the dict of parameters inside the object loaded from a file."""
-    from mindtorch.core.tensor import Tensor
+    from mindtorch.core.tensor.tensor import Tensor
     if key is not None:
         for part in key.split("."):
             if not isinstance(loaded, dict) or part not in loaded:

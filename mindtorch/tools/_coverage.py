@@ -32,12 +32,12 @@ def npu():
     """Context manager that provides the npu device, on MindSpore's CPU target where there is no
     other."""
     import mindtorch.torch  # noqa: F401  (fills the tables)
-    from mindtorch.core import device_dispatch
+    from mindtorch.core.device import device_dispatch
     if "npu" in device_dispatch.DEVICES:
         yield device_dispatch.DEVICES["npu"]
         return
     from mindtorch.backend.mindspore import npu as made
-    from mindtorch.core import backend_autoload
+    from mindtorch.core.device import backend_autoload
     device = made.Npu("CPU")
     backend_autoload.register_device(device)
     try:
@@ -54,7 +54,7 @@ def _placed(device):
         yield
         return
     import mindtorch.torch as mt
-    from mindtorch.core import device_dispatch, rng
+    from mindtorch.core.device import device_dispatch, rng
     before = mt.get_default_device(), device_dispatch.fallback.policy, rng.policy.host
     mt.set_default_device(device)
     device_dispatch.fallback.policy, rng.policy.host = "silent", True
@@ -81,7 +81,7 @@ class Judged:
 
 def collect(samples, dtypes, text="", device="cpu"):
     """Returns the `Judged` of the ops whose name contains `text`."""
-    from mindtorch.core.device_dispatch import FALLBACKS
+    from mindtorch.core.device.device_dispatch import FALLBACKS
     from mindtorch.tools import _opinfo_runner as C
     torch, db = C.real_torch()
     found = Judged(device, samples, dtypes)

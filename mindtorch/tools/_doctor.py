@@ -165,8 +165,8 @@ def _patches():
 def _npu():
     """Describes the npu device, and lists the primitives that are computed on the host."""
     import mindtorch.torch as torch
-    from mindtorch.core.device_dispatch import DEVICES
-    from mindtorch.core.primitives import PRIMITIVES
+    from mindtorch.core.device.device_dispatch import DEVICES
+    from mindtorch.core.dispatch.primitives import PRIMITIVES
     from mindtorch.backend.kernels import TABLES
     device = DEVICES.get("npu")
     if device is None:

@@ -14,7 +14,7 @@ HEAD = ["primitive", "signature", "gradient"]
 def devices():
     """Returns the device types that can have kernels: cpu, meta, and every registered device under
     its primary name."""
-    from mindtorch.core.device_dispatch import DEVICES
+    from mindtorch.core.device.device_dispatch import DEVICES
     return ["cpu", "meta", *sorted(n for n, d in DEVICES.items() if getattr(d, "type", n) == n)]
 
 
@@ -66,7 +66,7 @@ def on_target(prim, target):
 def primitives(text=""):
     """Returns {name: record}, sorted by name."""
     import mindtorch.torch.distributed.tensor  # noqa: F401  (declares one of its own)
-    from mindtorch.core.primitives import PRIMITIVES
+    from mindtorch.core.dispatch.primitives import PRIMITIVES
     return {n: PRIMITIVES[n].prim for n in sorted(PRIMITIVES) if text in n}
 
 
@@ -184,7 +184,7 @@ def _markdown(rows):
 # ------------------------------------------------------------------ one op
 def names_of(op):
     """Returns the names under which a script can call an op."""
-    from mindtorch.core.tensor import Tensor
+    from mindtorch.core.tensor.tensor import Tensor
     dotted = [n if "." in n or not op.ns else f"{op.ns}.{n}" for n in (op.qualname, *op.aliases)]
     plain = [op.name, *(a for a in op.aliases if "." not in a)]
     names = [f"torch.{n}" for n in dotted] if op.public is not None else []
@@ -285,7 +285,7 @@ def _rule(rule):
 def describe(name):
     """Returns everything that the records contain on ops and primitives of this name, as lines; an
     empty list if there are none."""
-    from mindtorch.core.op_schema import OPS
+    from mindtorch.core.dispatch.op_schema import OPS
     known = primitives()
     ops = {}
     for o in OPS.values():

@@ -138,7 +138,7 @@ def _place(device):
     if device == "cpu":
         return "the cpu device"
     import mindtorch.torch  # noqa: F401  (which registers the npu)
-    from mindtorch.core.device_dispatch import DEVICES
+    from mindtorch.core.device.device_dispatch import DEVICES
     npu = DEVICES.get(device)
     if npu is None:
         return None

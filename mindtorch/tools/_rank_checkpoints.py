@@ -13,7 +13,7 @@ import mindspore as ms
 import numpy as np
 from mindspore.train import node_strategy_pb2
 
-from mindtorch.core.tensor import wrap_array
+from mindtorch.core.tensor.tensor import wrap_array
 from mindtorch.torch.distributed.checkpoint.default_planner import DefaultSavePlanner, create_default_global_save_plan
 from mindtorch.torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from mindtorch.torch.distributed.checkpoint.format_utils import whole_state_dict

@@ -3,16 +3,16 @@ returns this module."""
 import importlib as _importlib
 import math as _math
 
-from mindtorch.core.codegen import save_cache as _keep, gc_paused as _uncollected
+from mindtorch.core.dispatch.codegen import save_cache as _keep, gc_paused as _uncollected
 
 with _uncollected():
-    from mindtorch.core import dtypes as _dtypes
-    from mindtorch.core.device import device, get_default as get_default_device, set_default as set_default_device  # noqa: F401
-    from mindtorch.core.dtypes import (dtype, finfo, get_default_dtype, iinfo, set_default_dtype)  # noqa: F401
-    from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled,  # noqa: F401
+    from mindtorch.core.tensor import dtypes as _dtypes
+    from mindtorch.core.device.device import device, get_default as get_default_device, set_default as set_default_device  # noqa: F401
+    from mindtorch.core.tensor.dtypes import (dtype, finfo, get_default_dtype, iinfo, set_default_dtype)  # noqa: F401
+    from mindtorch.core.autograd.grad_mode import (enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled,  # noqa: F401
                                           no_grad, set_grad_enabled)
-    from mindtorch.core.printing import set_printoptions  # noqa: F401
-    from mindtorch.core.tensor import Size, Tensor  # noqa: F401
+    from mindtorch.core.tensor.printing import set_printoptions  # noqa: F401
+    from mindtorch.core.tensor.tensor import Size, Tensor  # noqa: F401
     import mindtorch.ops  # noqa: F401  (fills the op table and Tensor)
     from mindtorch.torch import _tensor, _tensor_to, _types, version  # noqa: F401
     from mindtorch.torch import _inherited as _inherited

@@ -1,5 +1,5 @@
 """Checks that raise with a message: torch._assert, torch._check and similar functions."""
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._function_protocol import overrides as _overrides
 from mindtorch.torch.cuda.streams import Event, Stream  # noqa: F401
 from mindtorch.torch._refusing import refuse

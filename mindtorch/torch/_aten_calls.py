@@ -12,10 +12,10 @@ import numpy as np
 
 from mindtorch.backend.cpu.as_strided import pick
 from mindtorch.backend.strides import contiguous_strides
-from mindtorch.core import rng
-from mindtorch.core.dtypes import of_np
-from mindtorch.core.primitives import PRIMITIVES
-from mindtorch.core.tensor import ScalarOperand, SavedArray, saved_to_tensor, wrap_array
+from mindtorch.core.device import rng
+from mindtorch.core.tensor.dtypes import of_np
+from mindtorch.core.dispatch.primitives import PRIMITIVES
+from mindtorch.core.tensor.tensor import ScalarOperand, SavedArray, saved_to_tensor, wrap_array
 from mindtorch.ops.linalg.matmul import broadcast_sizes
 from mindtorch.torch import _ops, _schema
 from mindtorch.torch._aten_losses import REDUCTIONS

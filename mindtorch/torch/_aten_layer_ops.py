@@ -6,11 +6,11 @@ and differentiating it.
 """
 import functools
 
-from mindtorch.core import engine, grad_mode
-from mindtorch.core.dispatch import is_enabled
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.primitives import PRIMITIVES
-from mindtorch.core.tensor import shallow_copy as alias_of
+from mindtorch.core.autograd import engine, grad_mode
+from mindtorch.core.dispatch.dispatcher import is_enabled
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.dispatch.primitives import PRIMITIVES
+from mindtorch.core.tensor.tensor import shallow_copy as alias_of
 from mindtorch.torch import _aten_layers, _ops
 from mindtorch.torch._aten_layer_names import RESIZED
 from mindtorch.torch._aten_losses import REDUCTIONS

@@ -2,10 +2,10 @@
 gradients."""
 import math
 
-from mindtorch.core.dtypes import F32
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.dtypes import F32
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.ops.nn import norm, rnn
 from mindtorch.torch._aten_layers import PRIMITIVES, _present, _three, _trimmed, layer, op, prim, run, dispatch_layer
 from mindtorch.torch._aten_layer_names import RESIZED

@@ -14,10 +14,10 @@ primitives; its keys are qualified names and its functions receive the op's argu
 import contextlib
 import threading
 
-from mindtorch.core import functorch_levels
-from mindtorch.core.dispatch import dispatch_state
-from mindtorch.core.grad_mode import enable_grad, mode
-from mindtorch.core.tensor import TRANSFORMS, is_tensor
+from mindtorch.core.transforms import functorch_levels
+from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.autograd.grad_mode import enable_grad, mode
+from mindtorch.core.tensor.tensor import TRANSFORMS, is_tensor
 from mindtorch.torch import _ops
 
 #: Set by `mindtorch/torch/_dispatch_protocol.py`. `answer`: (operator, args, kwargs) -> the result

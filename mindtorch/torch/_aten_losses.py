@@ -2,7 +2,7 @@
 positional."""
 import functools
 
-from mindtorch.core.op_registry import OPS
+from mindtorch.core.dispatch.op_registry import OPS
 
 REDUCTIONS = ("none", "mean", "sum")
 

@@ -2,10 +2,10 @@
 `__torch_dispatch__` and captured graphs call them."""
 import importlib
 
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.primitives import PRIMITIVES
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.dispatch.primitives import PRIMITIVES
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.torch import _aten_layer_names
 
 _FUNCTIONS = {}

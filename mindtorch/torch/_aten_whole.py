@@ -5,11 +5,11 @@ The handler's result gets its own autograd node. Its backward recomputes the op 
 (with dispatch disabled if these are plain tensors) and differentiates the recomputation; the
 primitives of the gradient are dispatched. Random ops, views and in-place ops are not included.
 """
-from mindtorch.core import functorch_levels
-from mindtorch.core.dispatch import dispatch_state
-from mindtorch.core.dtypes import I64
-from mindtorch.core.grad_mode import enable_grad, mode
-from mindtorch.core.tensor import TRANSFORMS, is_tensor
+from mindtorch.core.transforms import functorch_levels
+from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.tensor.dtypes import I64
+from mindtorch.core.autograd.grad_mode import enable_grad, mode
+from mindtorch.core.tensor.tensor import TRANSFORMS, is_tensor
 from mindtorch.torch import _aten_losses, _ops
 
 #: Set by `mindtorch/torch/_dispatch_protocol.py`. `takes_part`: true if a tensor's class has a

@@ -1,8 +1,8 @@
 """torch.cond and torch.while_loop as plain Python control flow."""
-from mindtorch.core import vmap
-from mindtorch.core.dispatch import is_enabled
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.transforms import vmap
+from mindtorch.core.dispatch.dispatcher import is_enabled
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["cond", "while_loop"]

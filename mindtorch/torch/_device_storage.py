@@ -7,8 +7,8 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.device import storage_array, address_range
-from mindtorch.core import device_dispatch
-from mindtorch.core.sync import to_host
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops.basic import clone
 
 _U8 = np.dtype(np.uint8)

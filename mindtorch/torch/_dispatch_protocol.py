@@ -1,7 +1,7 @@
 """`__torch_dispatch__`: modes and tensor subclasses with that method intercept calls at the level
 of aten operators, below autograd.
 
-This is a layer of the dispatcher (`mindtorch/core/dispatch.py`), active while such tensors exist or
+This is a layer of the dispatcher (`mindtorch/core/dispatch/dispatcher.py`), active while such tensors exist or
 a mode is on. It intercepts primitives. `mindtorch/torch/_aten_calls.py` maps each primitive to
 aten's name and arguments, and the handler is called without recording. Its result gets the
 primitive's autograd node, so gradients are computed by further primitives, which are intercepted in
@@ -24,12 +24,15 @@ import numpy as np
 
 from mindtorch.backend.device import reserve_address_range, view_of
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core import inplace, dispatch, grad_mode, autograd_graph, tensor as _core, tracing, tensor_wrappers
-from mindtorch.core.dtypes import of_np
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.op_registry import any_grad
-from mindtorch.core.primitives import Node, link
-from mindtorch.core.tensor import ScalarOperand, SavedArray, Parameter, Tensor, VersionCounter, empty_tensor, bump_version, set_device, set_requires_grad, saved_to_tensor, is_tensor
+from mindtorch.core.tensor import inplace, tensor as _core, tensor_wrappers
+from mindtorch.core.dispatch import dispatcher
+from mindtorch.core.autograd import grad_mode, graph as autograd_graph
+from mindtorch.core.compile import tracing
+from mindtorch.core.tensor.dtypes import of_np
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.op_registry import any_grad
+from mindtorch.core.dispatch.primitives import Node, link
+from mindtorch.core.tensor.tensor import ScalarOperand, SavedArray, Parameter, Tensor, VersionCounter, empty_tensor, bump_version, set_device, set_requires_grad, saved_to_tensor, is_tensor
 from mindtorch.torch import _aten_calls, _aten_layer_table, _aten_layers, _aten_whole, _ops  # noqa: F401 (the table fills what _aten_layers holds)
 from mindtorch.torch._function_protocol import collect
 
@@ -108,14 +111,14 @@ Tensor.__torch_dispatch__ = classmethod(_disabled)
 
 def activate():
     """Starts intercepting calls. Each call must be matched by `deactivate`."""
-    dispatch.enable_layer("primitives", "dispatch")
-    dispatch.enable_layer("ops", "dispatch")
+    dispatcher.enable_layer("primitives", "dispatch")
+    dispatcher.enable_layer("ops", "dispatch")
 
 
 def deactivate():
     """Undoes one `activate`."""
-    dispatch.disable_layer("primitives", "dispatch")
-    dispatch.disable_layer("ops", "dispatch")
+    dispatcher.disable_layer("primitives", "dispatch")
+    dispatcher.disable_layer("ops", "dispatch")
 
 
 def enrol(t):
@@ -283,11 +286,11 @@ class reentrant:
 
 #: classes of operands that never have a handler, and of other arguments that contain no tensors
 _EVERYDAY = frozenset((Tensor, Parameter, ScalarOperand, SavedArray, type(None)))
-_NO_TENSORS = frozenset(dispatch.NON_TENSOR_TYPES - {list, tuple})
+_NO_TENSORS = frozenset(dispatcher.NON_TENSOR_TYPES - {list, tuple})
 
 
 # ------------------------------------------------------------------ primitives
-@dispatch.register_layer("primitives", "dispatch")
+@dispatcher.register_layer("primitives", "dispatch")
 def _primitive(prim, args, kw, below):
     if autograd_graph.hooks_here.aside:
         return below(prim, args, kw)
@@ -455,7 +458,7 @@ _ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes
 _NUMBERS = {"item": lambda r: r, "__bool__": bool, "__float__": float, "__int__": int, "__index__": int, "__complex__": complex, "is_nonzero": bool}
 
 
-@dispatch.register_layer("ops", "dispatch")
+@dispatcher.register_layer("ops", "dispatch")
 def _op(entry, args, kwargs, below):
     if not state.modes and not kwargs:
         for x in args:
@@ -581,7 +584,7 @@ def _written(entry, name, relevant, args, kwargs, below):
 
 def _copied(x, src, non_blocking=False):
     """copy_ with gradient recording."""
-    from mindtorch.core.primitives import sequence
+    from mindtorch.core.dispatch.primitives import sequence
     inplace.check_inplace(x, src._requires_grad_, True)
     since = next(sequence)
     value = src.to(x.dtype).expand(x._sizes)

@@ -1,7 +1,7 @@
 """`__torch_function__`: how arguments with that method, and TorchFunctionMode, intercept calls of
 torch functions.
 
-This is a layer of the dispatcher (`mindtorch/core/dispatch.py`). It is active while a mode is on,
+This is a layer of the dispatcher (`mindtorch/core/dispatch/dispatcher.py`). It is active while a mode is on,
 and permanently after the first instance of a user's Tensor subclass is created. Arguments that are
 no tensors but have the method are recognized by their class where a function requires them.
 """
@@ -11,11 +11,12 @@ import threading
 from types import FunctionType
 
 from mindtorch.backend.cpython import module_lock
-from mindtorch.core import dispatch, error_messages, meta as _core_meta, tensor as _core
-from mindtorch.core.device import device, get_default as get_default_device
-from mindtorch.core.dtypes import dtype
-from mindtorch.core.sparse import Sparse
-from mindtorch.core.tensor import Parameter, Size, Tensor, is_tensor
+from mindtorch.core.dispatch import dispatcher, error_messages, meta as _core_meta
+from mindtorch.core.tensor import tensor as _core
+from mindtorch.core.device.device import device, get_default as get_default_device
+from mindtorch.core.tensor.dtypes import dtype
+from mindtorch.core.tensor.sparse import Sparse
+from mindtorch.core.tensor.tensor import Parameter, Size, Tensor, is_tensor
 from mindtorch.torch import _meta
 
 #: how torch.compile handles the functions of this module (see
@@ -185,7 +186,7 @@ def call(func, relevant, args, kwargs):
 
 
 # ------------------------------------------------------------------ layers of the dispatcher
-@dispatch.register_layer("ops", "function")
+@dispatcher.register_layer("ops", "function")
 def _functions(entry, args, kwargs, below):
     if state.modes:
         return _dispatched(entry, () if state.off else overloaded(args if not kwargs else (*args, *kwargs.values())), args, kwargs)
@@ -202,7 +203,7 @@ def _dispatched(entry, relevant, args, kwargs):
     return call(entry.func, relevant, args, kwargs)
 
 
-@dispatch.register_layer("ops", "meta")
+@dispatcher.register_layer("ops", "meta")
 def _shapes(entry, args, kwargs, below):
     if _meta.takes(entry.func, args, kwargs):
         return _meta.call(entry.func, lambda *a, **k: below(entry, a, k), args, kwargs)
@@ -216,7 +217,7 @@ def _shapes(entry, args, kwargs, below):
     return below(entry, args, kwargs)
 
 
-@dispatch.register_layer("ops", "observe")
+@dispatcher.register_layer("ops", "observe")
 def _observed(entry, args, kwargs, below):
     watched = _observer
     if watched is None or state.modes or _core_meta.state.on:
@@ -224,19 +225,19 @@ def _observed(entry, args, kwargs, below):
     return watched(entry.func, lambda *a, **k: below(entry, a, k), args, kwargs)
 
 
-dispatch.NON_TENSOR_TYPES.update((Tensor, Parameter, Size, dtype, device))
-dispatch.SCALAR_TYPES.update((Size, dtype, device))
+dispatcher.NON_TENSOR_TYPES.update((Tensor, Parameter, Size, dtype, device))
+dispatcher.SCALAR_TYPES.update((Size, dtype, device))
 
 
 def activate():
     """Starts dispatching calls to modes and arguments. Each call must be matched by `deactivate`.
     """
-    dispatch.enable_layer("ops", "function")
+    dispatcher.enable_layer("ops", "function")
 
 
 def deactivate():
     """Undoes one `activate`."""
-    dispatch.disable_layer("ops", "function")
+    dispatcher.disable_layer("ops", "function")
 
 
 # ------------------------------------------------------------------ overridable functions
@@ -272,13 +273,13 @@ def install():
 
     def generated(f, name, method):
         if f not in made:
-            made[f] = dispatch.make_dispatcher(f, dispatch.DispatchEntry(f, name), method=method, may_override=False)
+            made[f] = dispatcher.make_dispatcher(f, dispatcher.DispatchEntry(f, name), method=method, may_override=False)
         return made[f]
 
     names = {}  # scope -> {id of an object: its names in the scope}
     # a function that is also a method is registered as the method
     for f, scope in sorted(functions(), key=lambda x: x[1] is not Tensor):
-        if dispatch.is_generated(f):
+        if dispatcher.is_generated(f):
             continue
         method = scope is Tensor
         if scope not in names:
@@ -289,8 +290,8 @@ def install():
             setattr(scope, name, generated(f, f"Tensor.{name}" if method else f"{scope.__name__.removeprefix('mindtorch.torch.')}.{name}", method))
     for name in _GETTERS:
         p = vars(Tensor)[name]
-        entry = dispatch.DispatchEntry(p.fget, f"Tensor.{name}.__get__")
-        q = property(dispatch.make_dispatcher(p.fget, entry, method=True), p.fset, p.fdel, p.__doc__)
+        entry = dispatcher.DispatchEntry(p.fget, f"Tensor.{name}.__get__")
+        q = property(dispatcher.make_dispatcher(p.fget, entry, method=True), p.fset, p.fdel, p.__doc__)
         setattr(Tensor, name, q)
         entry.func = q.__get__
 
@@ -307,9 +308,9 @@ def observe(fn):
     """Routes every call through fn(func, original, args, kwargs) from now on; None ends it."""
     global _observer
     if fn is not None and _observer is None:
-        dispatch.enable_layer("ops", "observe")
+        dispatcher.enable_layer("ops", "observe")
     elif fn is None and _observer is not None:
-        dispatch.disable_layer("ops", "observe")
+        dispatcher.disable_layer("ops", "observe")
     _observer = fn
 
 
@@ -323,14 +324,14 @@ def _meta_wanted():
     global _idle
     with _lock:
         _idle = 0
-        if not dispatch.is_enabled("ops", "meta"):
-            dispatch.enable_layer("ops", "meta")
+        if not dispatcher.is_enabled("ops", "meta"):
+            dispatcher.enable_layer("ops", "meta")
 
 
 def _meta_unwanted():
     with _lock:
-        if dispatch.is_enabled("ops", "meta") and not _core_meta.alive() and get_default_device().type != "meta":
-            dispatch.disable_layer("ops", "meta")
+        if dispatcher.is_enabled("ops", "meta") and not _core_meta.alive() and get_default_device().type != "meta":
+            dispatcher.disable_layer("ops", "meta")
 
 
 for _name, _f in vars(Tensor).items():

@@ -7,11 +7,12 @@ import numpy as np
 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.errors import AcceleratorError  # noqa: F401
-from mindtorch.core import deterministic as _determinism, dtypes, type_promotion, primitives
-from mindtorch.core.device import accelerator, device, get_default, set_default
-from mindtorch.core.dtypes import set_default_dtype
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.tensor import Tensor, wrap_array
+from mindtorch.core.dispatch import deterministic as _determinism, type_promotion, primitives
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.device.device import accelerator, device, get_default, set_default
+from mindtorch.core.tensor.dtypes import set_default_dtype
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.tensor import Tensor, wrap_array
 from mindtorch.torch import _types, storage
 from mindtorch.torch.amp.autocast_mode import (get_autocast_dtype, is_autocast_cache_enabled, is_autocast_enabled,  # noqa: F401
                                                set_autocast_cache_enabled, set_autocast_dtype, set_autocast_enabled)
@@ -137,7 +138,7 @@ def set_default_tensor_type(t):
     where = where.removeprefix("torch").removeprefix(".")
     if key not in _types.TYPED:
         raise TypeError(f"invalid type object: {t}")
-    from mindtorch.core import warn_once
+    from mindtorch.core.dispatch import warn_once
     warn_once.warn_once("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
                         "torch.set_default_device() as alternatives.")
     if where or get_default().type in accelerator():
@@ -252,12 +253,12 @@ def set_warn_always(b):
     """Sets whether warnings that normally appear once per process appear every time."""
     if not isinstance(b, bool):
         raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
-    from mindtorch.core import warn_once
+    from mindtorch.core.dispatch import warn_once
     warn_once.WARNED.always = b
 
 
 def is_warn_always_enabled():
-    from mindtorch.core import warn_once
+    from mindtorch.core.dispatch import warn_once
     return warn_once.WARNED.always
 
 

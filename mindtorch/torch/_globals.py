@@ -8,16 +8,16 @@ import importlib
 import sys
 import types
 
-from mindtorch.core import dtypes as _dtypes
+from mindtorch.core.tensor import dtypes as _dtypes
 
 _PACKAGE = "mindtorch.torch"
 
 # Objects whose module here is not the one where PyTorch users find them.
 _PUBLIC = {
-    ("mindtorch.core.tensor", "Tensor"): ("torch", "Tensor"),
-    ("mindtorch.core.tensor", "Parameter"): ("torch.nn.parameter", "Parameter"),
-    ("mindtorch.core.tensor", "Size"): ("torch", "Size"),
-    ("mindtorch.core.device", "device"): ("torch", "device"),
+    ("mindtorch.core.tensor.tensor", "Tensor"): ("torch", "Tensor"),
+    ("mindtorch.core.tensor.tensor", "Parameter"): ("torch.nn.parameter", "Parameter"),
+    ("mindtorch.core.tensor.tensor", "Size"): ("torch", "Size"),
+    ("mindtorch.core.device.device", "device"): ("torch", "device"),
     ("mindtorch.torch._utils", "_rebuild_from_type_v2"): ("torch._tensor", "_rebuild_from_type_v2"),
     ("mindtorch.torch.storage", "UntypedStorage"): ("torch.storage", "UntypedStorage"),
     ("mindtorch.torch.storage", "TypedStorage"): ("torch.storage", "TypedStorage"),
@@ -32,8 +32,8 @@ _BUILTIN_HOMES = {
 }
 _BUILTIN_MODULES = {"torch._C._nn": "mindtorch.torch.nn.functional", "torch._VF": "mindtorch.torch"}
 _ALIASES = {
-    ("torch._C", "TensorBase"): ("mindtorch.core.tensor", "Tensor"),
-    ("torch._C", "_TensorBase"): ("mindtorch.core.tensor", "Tensor"),
+    ("torch._C", "TensorBase"): ("mindtorch.core.tensor.tensor", "Tensor"),
+    ("torch._C", "_TensorBase"): ("mindtorch.core.tensor.tensor", "Tensor"),
     ("torch._C", "Generator"): ("mindtorch.torch", "Generator"),
 }
 

@@ -16,10 +16,10 @@ import numpy as np
 from mindtorch.backend.errors import SpecializationError, TraceError
 from mindtorch.backend.mindspore import checkpoint as _checkpoint
 from mindtorch.backend.graph import flat_tensors, leaves, rebuilt, unify_traces
-from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import adopt, wrap_array, is_tensor
-from mindtorch.core.tracing import is_tracing, trace
-from mindtorch.core.sync import to_host
+from mindtorch.core.autograd.grad_mode import no_grad
+from mindtorch.core.tensor.tensor import adopt, wrap_array, is_tensor
+from mindtorch.core.compile.tracing import is_tracing, trace
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.random import fork_rng
 

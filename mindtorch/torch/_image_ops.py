@@ -3,8 +3,8 @@ uint8 of shape [C, H, W]."""
 import io
 
 from mindtorch.backend.cpu import vision
-from mindtorch.core.dtypes import U8
-from mindtorch.core.sync import tensor_from, to_host
+from mindtorch.core.tensor.dtypes import U8
+from mindtorch.core.tensor.sync import tensor_from, to_host
 from mindtorch.torch import _ops
 
 _MODES = {0: None, 1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}

@@ -4,7 +4,7 @@ Tensor derives from `mindspore.Tensor`, so a torch method that is not defined he
 MindSpore's method of that name, with other arguments, no CPU kernel or no in-place effect. Such a
 name raises AttributeError instead.
 """
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor.tensor import Parameter, Tensor
 
 # Names that mindspore.Tensor and torch.Tensor share.
 _SHARED = """

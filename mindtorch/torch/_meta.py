@@ -1,9 +1,11 @@
 """Calls that receive or create meta tensors: they compute shapes, strides, dtypes and autograd
 history, but no values."""
-from mindtorch.core import inplace, device as _device, meta
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Tensor, bump_version, is_tensor
-from mindtorch.core.dtypes import default_np
+from mindtorch.core.tensor import inplace
+from mindtorch.core.device import device as _device
+from mindtorch.core.dispatch import meta
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.tensor import Tensor, bump_version, is_tensor
+from mindtorch.core.tensor.dtypes import default_np
 from mindtorch.ops.creation.create import check_tensor, new_size, resolve_dtype
 from mindtorch.ops.linalg.solve import LinAlgError
 

@@ -14,9 +14,10 @@ from mindtorch.backend.export.lowering import close
 from mindtorch.backend.graph import Sym, flat_tensors
 from mindtorch.backend.mindspore.graph.export import MindIRRecorder, RecordedGraph, eagerly, mindir_device
 from mindtorch.backend.mindspore.graph.symint import SymInt, array_of, tensor_of
-from mindtorch.core import device as _device, device_dispatch, replay
-from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import wrap_array
+from mindtorch.core.device import device as _device, device_dispatch
+from mindtorch.core.compile import replay
+from mindtorch.core.autograd.grad_mode import no_grad
+from mindtorch.core.tensor.tensor import wrap_array
 
 #: sizes used for dynamic dimensions in recordings
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)

@@ -1,6 +1,6 @@
 """Fills the facade's namespaces from the op table."""
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import Tensor
 
 
 def fill(scope, ns):

@@ -8,10 +8,10 @@ import importlib
 import threading
 import types
 
-from mindtorch.core import grad_mode
-from mindtorch.core.dispatch import is_enabled
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.autograd import grad_mode
+from mindtorch.core.dispatch.dispatcher import is_enabled
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.torch import _schema
 
 _BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops",

@@ -5,8 +5,8 @@ import functools
 import io
 import pickle
 
-from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.tensor import Parameter, Tensor, is_tensor
+from mindtorch.core.tensor import dtypes as _dtypes
+from mindtorch.core.tensor.tensor import Parameter, Tensor, is_tensor
 from mindtorch.torch import _globals, _utils
 from mindtorch.torch._types import layout
 from mindtorch.torch.storage import CLASS_OF, TypedStorage, UntypedStorage

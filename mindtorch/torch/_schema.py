@@ -8,9 +8,9 @@ import types
 import typing
 from dataclasses import dataclass, field
 
-from mindtorch.core.device import device
-from mindtorch.core.dtypes import dtype
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.device.device import device
+from mindtorch.core.tensor.dtypes import dtype
+from mindtorch.core.tensor.tensor import Tensor
 
 
 @dataclass

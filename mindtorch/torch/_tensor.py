@@ -11,18 +11,22 @@ from mindtorch.backend.cpu.host import address
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.mindspore import data_sink as _sink  # noqa: F401  (MindSpore's data sinking of torch-style networks)
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, attributes, from_array
-from mindtorch.core import inplace, conj_neg_bits, device as _device, device_dispatch, mindspore_functional_grad, dtypes, grad_mode, mindspore_autograd, printing, functorch_levels
-from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.dispatch import dispatch_state
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.primitives import Node, RemovableHandle, new_node, sequence
-from mindtorch.core.tensor import (TRANSFORMS, Parameter, Size, Tensor, adopt, bump_version, detached, set_device, shallow_copy, replace_memory, set_grad, set_requires_grad,
+from mindtorch.core.tensor import inplace, conj_neg_bits, dtypes, printing
+from mindtorch.core.device import device as _device, device_dispatch
+from mindtorch.core.mindspore import functional_grad as mindspore_functional_grad, autograd as mindspore_autograd
+from mindtorch.core.autograd import grad_mode
+from mindtorch.core.transforms import functorch_levels
+from mindtorch.core.tensor.dtypes import as_np, bfloat16_np, of_np
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.primitives import Node, RemovableHandle, new_node, sequence
+from mindtorch.core.tensor.tensor import (TRANSFORMS, Parameter, Size, Tensor, adopt, bump_version, detached, set_device, shallow_copy, replace_memory, set_grad, set_requires_grad,
                                    set_storage, is_tensor, wrap_array)
-from mindtorch.core.stride_rules import is_format, strides_of as torch_strides
-from mindtorch.core.sync import tensor_from, to_host
-from mindtorch.core.tensor_wrappers import is_wrapped
-from mindtorch.core.storage_impl import COW, host_memory, lazy_memory, storage_root, on_write
+from mindtorch.core.tensor.stride_rules import is_format, strides_of as torch_strides
+from mindtorch.core.tensor.sync import tensor_from, to_host
+from mindtorch.core.tensor.tensor_wrappers import is_wrapped
+from mindtorch.core.tensor.storage_impl import COW, host_memory, lazy_memory, storage_root, on_write
 from mindtorch.ops.basic import cast
 from mindtorch.ops.shapes.shape import format_name
 from mindtorch.torch import _function_protocol, _types
@@ -107,7 +111,7 @@ def _only(t):
     if t._numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
     if t._requires_grad_ and mode.on:
-        from mindtorch.core import warn_once
+        from mindtorch.core.dispatch import warn_once
         warn_once.warn_once("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.", 3)
     return item(t)
 

@@ -1,6 +1,6 @@
 """torch._tensor_str: printing of tensors."""
-from mindtorch.core.printing import PRINT_OPTS, contents_str, get_printoptions, printoptions, set_printoptions  # noqa: F401
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.printing import PRINT_OPTS, contents_str, get_printoptions, printoptions, set_printoptions  # noqa: F401
+from mindtorch.core.tensor.sync import to_host
 
 
 def _tensor_str(self, indent):

@@ -1,11 +1,13 @@
 """Tensor methods that change dtype or device (`to`, `float`, `cpu`, `cuda`, `type`, ...) and shared
 memory."""
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core import device as _device, dtypes, meta
-from mindtorch.core.conj_neg_bits import ConjNegBits, plain
-from mindtorch.core.dtypes import as_np, of_np
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.tensor import Tensor, adopt, is_tensor
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.dispatch import meta
+from mindtorch.core.tensor.conj_neg_bits import ConjNegBits, plain
+from mindtorch.core.tensor.dtypes import as_np, of_np
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.tensor import Tensor, adopt, is_tensor
 from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.shapes.shape import format_name, in_format
 from mindtorch.torch._tensor import _def

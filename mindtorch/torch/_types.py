@@ -1,7 +1,7 @@
 """Small value types of torch: layouts, memory formats and typed tensor constructors."""
 from mindtorch.backend.mindspore.private import is_ours
-from mindtorch.core import dtypes
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.tensor import Tensor
 
 #: Capture policy of this module's functions under torch.compile (see `torch/_dynamo/_capture.py`).
 CAPTURE = "safe"

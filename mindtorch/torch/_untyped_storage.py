@@ -17,11 +17,13 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import address, byte_bounds
 from mindtorch.backend.meta.arrays import is_meta_array
-from mindtorch.core import device as _device, dtypes as _dtypes, from_data, storage_impl, meta
-from mindtorch.core.conj_neg_bits import plain
-from mindtorch.core.stride_rules import noted
-from mindtorch.core.storage_impl import bytes_of as _bytes_of, storage_root
-from mindtorch.core.tensor import version_counter
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes as _dtypes, from_data, storage_impl
+from mindtorch.core.dispatch import meta
+from mindtorch.core.tensor.conj_neg_bits import plain
+from mindtorch.core.tensor.stride_rules import noted
+from mindtorch.core.tensor.storage_impl import bytes_of as _bytes_of, storage_root
+from mindtorch.core.tensor.tensor import version_counter
 from mindtorch.torch import _device_storage as _there
 
 _U8 = np.dtype(np.uint8)

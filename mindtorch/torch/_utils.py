@@ -13,11 +13,12 @@ from collections import OrderedDict
 import numpy as np
 
 from mindtorch.backend.mindspore.private import is_generated
-from mindtorch.core import device as _device, dtypes as _dtypes
-from mindtorch.core.conj_neg_bits import ConjNegBits, bits_of
-from mindtorch.core.lazy_conj import resolved, with_bits
-from mindtorch.core.tensor import Parameter, Tensor, set_device, wrap_array, is_tensor
-from mindtorch.core.sync import tensor_from, to_host
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes as _dtypes
+from mindtorch.core.tensor.conj_neg_bits import ConjNegBits, bits_of
+from mindtorch.core.dispatch.lazy_conj import resolved, with_bits
+from mindtorch.core.tensor.tensor import Parameter, Tensor, set_device, wrap_array, is_tensor
+from mindtorch.core.tensor.sync import tensor_from, to_host
 from mindtorch.torch import _types, storage as _storage
 
 
@@ -188,7 +189,7 @@ def _rebuild_sparse_tensor(layout, data):
     _parts(size, indices, values)
     if coalesced and coalesced[0] is not None:
         _flag("is_coalesced", coalesced[0])
-    from mindtorch.core.op_registry import OPS
+    from mindtorch.core.dispatch.op_registry import OPS
     return OPS["sparse_coo_tensor"].fn(indices, values, size, is_coalesced=coalesced[0] if coalesced else None)
 
 

@@ -7,8 +7,8 @@ deformable im2col. Tensors of other devices are computed there too.
 import math
 
 from mindtorch import torch
-from mindtorch.core.grad_mode import mode as grad_mode
-from mindtorch.core.primitives import primitive
+from mindtorch.core.autograd.grad_mode import mode as grad_mode
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.torch import _meta, _ops
 
 

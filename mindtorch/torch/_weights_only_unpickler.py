@@ -13,9 +13,9 @@ import pickletools
 import struct
 from collections import Counter, OrderedDict
 
-from mindtorch.core import device as _device
-from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.tensor import Parameter, Size, Tensor, own_names
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes as _dtypes
+from mindtorch.core.tensor.tensor import Parameter, Size, Tensor, own_names
 from mindtorch.torch import _globals, _utils
 from mindtorch.torch import storage as _storage
 

@@ -2,7 +2,7 @@
 an Ascend NPU or none."""
 import contextlib
 
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 from mindtorch.torch import cuda as _cuda
 
 __all__ = ["current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count", "device_index",

@@ -3,7 +3,7 @@
 import functools
 import inspect
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.torch import _function_protocol as _protocol
 
 #: Capture policy of this module's functions under torch.compile (see torch/_dynamo/_capture.py).

@@ -3,8 +3,8 @@ import functools
 
 import numpy as np
 
-from mindtorch.core import dtypes
-from mindtorch.core.tensor import wrap_array
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.tensor import wrap_array
 
 __all__ = ["SobolEngine"]
 

@@ -1,8 +1,8 @@
 """torch.random: seeds and generator states (https://pytorch.org/docs/stable/random.html)."""
 import contextlib
 
-from mindtorch.core import rng
-from mindtorch.core.device import device as torch_device
+from mindtorch.core.device import rng
+from mindtorch.core.device.device import device as torch_device
 from mindtorch.ops.creation.random import (Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed,  # noqa: F401
                                            set_rng_state)
 

@@ -2,7 +2,7 @@
 
 The types are created where the ops are declared; this module exports them under PyTorch's names.
 """
-from mindtorch.core.return_types import TYPES
+from mindtorch.core.tensor.return_types import TYPES
 
 __all__ = sorted(TYPES)
 

@@ -20,7 +20,7 @@ import threading
 import numpy as np
 
 from mindtorch.backend.cpython import at_fork
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 from mindtorch.torch import _globals, _zipfile
 from mindtorch.torch import _weights_only_unpickler as _weights_only
 from mindtorch.torch._utils import deepcopy_tensor, reduce_tensor  # noqa: F401  (Tensor's methods call them by this module)

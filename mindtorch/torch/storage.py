@@ -9,11 +9,13 @@ import io
 import numpy as np
 
 from mindtorch import ops as _ops
-from mindtorch.core import device as _device, from_data, meta
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.storage_impl import bytes_of as _bytes_of, storage_root  # noqa: F401
-from mindtorch.core.tensor import VersionCounter, set_device, is_tensor, wrap_array
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import from_data
+from mindtorch.core.dispatch import meta
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor import dtypes as _dtypes
+from mindtorch.core.tensor.storage_impl import bytes_of as _bytes_of, storage_root  # noqa: F401
+from mindtorch.core.tensor.tensor import VersionCounter, set_device, is_tensor, wrap_array
 from mindtorch.torch import _device_storage as _there
 from mindtorch.torch._untyped_storage import UntypedStorage, _alive, _checked, _in_bounds, _StorageBase, checked_size, offset_of, untyped, view_on  # noqa: F401
 

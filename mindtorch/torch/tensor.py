@@ -7,8 +7,8 @@ function, and sets its names as attributes of the function.
 import sys
 
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core import device_dispatch
-from mindtorch.core.tensor import Tensor, adopt, from_array
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.tensor.tensor import Tensor, adopt, from_array
 from mindtorch.torch import tensor
 
 

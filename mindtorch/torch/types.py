@@ -3,9 +3,9 @@ import builtins
 import os
 from typing import Any, Union
 
-from mindtorch.core.device import device as _device  # noqa: F401
-from mindtorch.core.dtypes import dtype as _dtype  # noqa: F401
-from mindtorch.core.tensor import Size, Tensor
+from mindtorch.core.device.device import device as _device  # noqa: F401
+from mindtorch.core.tensor.dtypes import dtype as _dtype  # noqa: F401
+from mindtorch.core.tensor.tensor import Size, Tensor
 from mindtorch.torch import _C
 from mindtorch.torch._types import layout as _layout, qscheme as _qscheme  # noqa: F401
 

@@ -7,7 +7,7 @@ import torch
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import _numpy_private, pointwise
 from mindtorch.backend.c_kernels import build, elementwise
-from mindtorch.core.primitives import HOST
+from mindtorch.core.dispatch.primitives import HOST
 
 needs_c = pytest.mark.skipif(build.compiler() is None or elementwise.lib() is None, reason="no C compiler")
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -267,7 +267,7 @@ CONSTANTS = {"pow_number": {"p": 1.7}, "leaky_relu": {"slope": 0.1}, "leaky_relu
 def test_numpy_fallbacks_match_the_c_loops():
     """Checks that the NumPy fallback of every C loop matches it up to rounding, and that the loop
     really runs."""
-    from mindtorch.core.primitives import PRIMITIVES
+    from mindtorch.core.dispatch.primitives import PRIMITIVES
     rs, seen = np.random.RandomState(1), set()
     for name, fn in HOST.items():
         in_c = pointwise.HALF.get(fn)

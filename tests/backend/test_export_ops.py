@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import mindtorch.torch as torch
 import mindtorch.torch.nn.functional as F
 from mindtorch.backend.export.lowering import LOWERINGS, to_model
-from mindtorch.core.tracing import trace
+from mindtorch.core.compile.tracing import trace
 from mindtorch.torch._graph import graph_cell, recordable
 
 RS = np.random.RandomState(0)
@@ -196,7 +196,7 @@ def test_every_lowering_is_exercised():
 
     Primitives count as exercised by the ops that are composed of them.
     """
-    from mindtorch.core.op_registry import OPS
+    from mindtorch.core.dispatch.op_registry import OPS
     seen = {n.op for text in GROUPS.values() for n in traced(expressions(text))[0].nodes}
     reached = {id(LOWERINGS[o]) for o in seen if o in LOWERINGS}
     # an alias is recorded under the op's first name

@@ -9,7 +9,7 @@ import mindtorch.torch as mt
 import mindtorch.torch.nn.functional as F
 from mindtorch.backend.errors import SpecializationError
 from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 from mindtorch.torch._graph import capture, graph_cell
 
 pytestmark = pytest.mark.usefixtures("eager_mode")

@@ -16,11 +16,11 @@ from mindtorch.backend.device import Device
 from mindtorch.backend.export.lowering import to_model
 from mindtorch.backend.export.rules import LOWERINGS, lowering
 from mindtorch.backend.kernels import TABLES, registrar
-from mindtorch.core import device_dispatch
-from mindtorch.core.op_registry import OPS, register_op
-from mindtorch.core.primitives import PRIMITIVES, primitive
-from mindtorch.core.tensor import Tensor
-from mindtorch.core.tracing import trace
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.primitives import PRIMITIVES, primitive
+from mindtorch.core.tensor.tensor import Tensor
+from mindtorch.core.compile.tracing import trace
 from mindtorch.ops.basic import mul_
 from mindtorch.torch._graph import graph_cell
 

@@ -371,18 +371,18 @@ def test_forward_mode():
 def test_layer_is_removed_with_the_last_lazy_tensor():
     import gc
 
-    from mindtorch.core import dispatch
-    from mindtorch.core.conj_neg_bits import LIVE
+    from mindtorch.core.dispatch import dispatcher
+    from mindtorch.core.tensor.conj_neg_bits import LIVE
     gc.collect()
     if LIVE:
         pytest.skip("tensors with bits of other tests are alive")
     x = mt.ones(2, dtype=mt.complex64)
     c = x.conj()
-    assert dispatch.is_enabled("primitives", "bits")
+    assert dispatcher.is_enabled("primitives", "bits")
     del c
     for _ in range(100):
         x = x + 1
-    assert not dispatch.is_enabled("primitives", "bits")
+    assert not dispatcher.is_enabled("primitives", "bits")
 
 
 def test_mindspore_receives_resolved_values():

@@ -307,7 +307,7 @@ def test_backward_inside_value_and_grad_raises():
 
 def test_repeated_steps_leak_no_objects():
     x, d = mt.ones(50, 40, requires_grad=True), nn.Dense(40, 3)
-    from mindtorch.core import mindspore_autograd
+    from mindtorch.core.mindspore import autograd as mindspore_autograd
 
     def step():
         h = x * 2

@@ -464,7 +464,7 @@ def test_first_ambiguous_tensor_is_recognized_as_channels_last(process, tmp_path
     out = process.ok(f"""
         import numpy as np
         import mindtorch.torch as torch
-        from mindtorch.core.stride_rules import STRIDED
+        from mindtorch.core.tensor.stride_rules import STRIDED
         for make in {MADE}:
             STRIDED.on = STRIDED.unusual_strides = False
             x = eval(make)

@@ -168,9 +168,9 @@ def _saved():
 
 
 def test_layer_is_removed_with_the_last_meta_tensor():
-    from mindtorch.core import dispatch, meta
+    from mindtorch.core.dispatch import dispatcher, meta
     x = mt.ones(3, device="meta")
-    assert dispatch.is_enabled("ops", "meta")
+    assert dispatcher.is_enabled("ops", "meta")
     del x
     import gc
     gc.collect()
@@ -178,7 +178,7 @@ def test_layer_is_removed_with_the_last_meta_tensor():
     if not meta.alive():
         for _ in range(600):
             y = y + 0
-        assert not dispatch.is_enabled("ops", "meta")
+        assert not dispatcher.is_enabled("ops", "meta")
     assert y.tolist() == [1.0, 1.0]
     assert mt.ones(2, device="meta").is_meta
 

@@ -795,7 +795,7 @@ def test_hooks_on_an_unused_cell_state_do_not_fire():
 def test_only_inputs_with_a_rule_have_an_edge():
     """Checks that every edge has a gradient rule: the engine expects one gradient per edge, so a
     missing rule would block everything below."""
-    from mindtorch.core.primitives import PRIMITIVES
+    from mindtorch.core.dispatch.primitives import PRIMITIVES
     for name, function in PRIMITIVES.items():
         prim = function.prim
         if not prim.grads or prim.joint or prim.variadic:

@@ -1,4 +1,4 @@
-"""mindtorch.core.printing against real PyTorch's repr, character by character."""
+"""mindtorch.core.tensor.printing against real PyTorch's repr, character by character."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mindtorch.core import printing
+from mindtorch.core.tensor import printing
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.complex32,

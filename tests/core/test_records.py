@@ -13,12 +13,15 @@ from mindtorch.__main__ import main
 from mindtorch.backend import kernels
 from mindtorch.backend.mindspore import kernels as npu_kernels
 from mindtorch.backend.export.lowering import LOWERINGS
-from mindtorch.core import inplace, device, device_dispatch, dispatch, rng, tracing
-from mindtorch.core.op_schema import OPS as SCHEMAS
-from mindtorch.core.op_registry import register_op, record_of
-from mindtorch.core.primitives import PRIMITIVES, primitive
-from mindtorch.core.tensor import Tensor
-from mindtorch.core.tensor_list_primitive import tensor_list_primitive
+from mindtorch.core.tensor import inplace
+from mindtorch.core.device import device, device_dispatch, rng
+from mindtorch.core.dispatch import dispatcher
+from mindtorch.core.compile import tracing
+from mindtorch.core.dispatch.op_schema import OPS as SCHEMAS
+from mindtorch.core.dispatch.op_registry import register_op, record_of
+from mindtorch.core.dispatch.primitives import PRIMITIVES, primitive
+from mindtorch.core.tensor.tensor import Tensor
+from mindtorch.core.dispatch.tensor_list_primitive import tensor_list_primitive
 from mindtorch.tools import _opinfo_runner as C, _kernels
 
 RECORDS = [f.prim for f in PRIMITIVES.values()]
@@ -65,8 +68,8 @@ def test_every_primitive_has_a_host_kernel_and_declared_constants():
 def test_every_device_kernel_belongs_to_a_primitive():
     for d, table in kernels.TABLES.items():
         if d != "cpu":
-            # Only devices have "put", a write at indices: core/inplace.py writes at the host's
-            # indices itself.
+            # Only devices have "put", a write at indices: core/tensor/inplace.py writes at the
+            # host's indices itself.
             assert set(table) - {"put"} <= set(kernels.TABLES["cpu"]), d
 
 
@@ -164,16 +167,16 @@ def calls(step):
     torch_testing = pytest.MonkeyPatch()
     # it walks the stack for every sample
     torch_testing.setattr("torch.testing._internal.opinfo.core.extract_test_fn", lambda: None)
-    dispatch.register_layer("primitives", "device")(look)
-    dispatch.enable_layer("primitives", "device")
+    dispatcher.register_layer("primitives", "device")(look)
+    dispatcher.enable_layer("primitives", "device")
     try:
         for _, o in list(C.ops())[::step]:
             if o.supports_dtype(real.float32, "cpu"):
                 for _ in C.judge(o, "float32", limit=1):
                     pass
     finally:
-        dispatch.disable_layer("primitives", "device")
-        dispatch.register_layer("primitives", "device")(below_it)
+        dispatcher.disable_layer("primitives", "device")
+        dispatcher.register_layer("primitives", "device")(below_it)
         torch_testing.undo()
     return called, found
 

@@ -9,7 +9,7 @@ import pytest
 import mindtorch.torch as mt
 from _toy import Toy
 from mindtorch.backend.kernels import TABLES
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 F = mt.nn.functional
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import _graph_flows as flows
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 
 flows.COUNTERS = torch._dynamo.utils.counters["mindspore"]
 warnings.simplefilter("error", RuntimeWarning)

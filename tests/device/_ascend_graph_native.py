@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import _graph_flows
-from mindtorch.core import device_dispatch, replay
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.compile import replay
 from mindtorch.tools import cast_to_adapter_tensor
 
 N = 8

@@ -6,7 +6,7 @@ import mindspore as ms
 
 ms.set_device("Ascend")
 import mindtorch.torch as torch          # noqa: E402
-from mindtorch.core import replay          # noqa: E402
+from mindtorch.core.compile import replay          # noqa: E402
 
 
 def t(*s):

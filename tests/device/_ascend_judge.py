@@ -13,7 +13,7 @@ import mindspore as ms  # noqa: E402
 ms.set_device("Ascend")
 import _on_device  # noqa: E402
 import mindtorch.torch as mt  # noqa: E402
-from mindtorch.core import rng  # noqa: E402
+from mindtorch.core.device import rng  # noqa: E402
 from mindtorch.tools import _opinfo_runner as C  # noqa: E402
 
 WHOLE = {"bincount", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "nn.functional.one_hot"}

@@ -83,7 +83,7 @@ def test_views_and_writes(standin, tmp_path):
 
 HEADS = """
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 def both(make, *inputs, **kw):
     mt.manual_seed(0)
@@ -138,7 +138,7 @@ def test_attention_heads_through_views(standin, tmp_path):
 
 CONVOLUTIONS = """
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 F = mt.nn.functional
 
 def both(f, *inputs, needs):

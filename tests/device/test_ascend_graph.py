@@ -10,7 +10,8 @@ import mindspore as ms
 ms.set_device("Ascend")
 sys.path.insert(0, "benchmarks")
 import mindtorch.torch as torch
-from mindtorch.core import device_dispatch, replay
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.compile import replay
 import ascend_launches as models
 log = models.Log(os.environ["MINDTORCH_STANDIN_LOG"])
 STEPS = 6
@@ -57,7 +58,7 @@ import json
 import mindspore as ms
 ms.set_device("Ascend")
 import mindtorch.torch as torch
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 nn = torch.nn
 
 def eval_last(bn, x):

@@ -21,7 +21,7 @@ import numpy as np
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.torch import nn
-from mindtorch.core.device_dispatch import FALLBACKS
+from mindtorch.core.device.device_dispatch import FALLBACKS
 
 def give(**found):
     with open(os.environ["GIVE"], "w") as f:

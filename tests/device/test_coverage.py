@@ -4,7 +4,7 @@ import pathlib
 import pytest
 
 from mindtorch.backend import kernels
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 from mindtorch.tools import _opinfo_runner as C, _coverage, _kernels
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "coverage.md"

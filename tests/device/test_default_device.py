@@ -119,7 +119,7 @@ def _linear(dev):
 
 @pytest.fixture
 def hosts_numbers():
-    from mindtorch.core import rng
+    from mindtorch.core.device import rng
     before, rng.policy.host = rng.policy.host, True
     yield
     rng.policy.host = before

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
-from mindtorch.core.primitives import PRIMITIVES
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.dispatch.primitives import PRIMITIVES
 
 F, INTS, B, H, C = ("float32", "float64"), ("int64", "int32", "int16", "int8", "uint8"), ("bool",), ("float16", "bfloat16"), ("complex64", "complex128")
 #: primitive -> (operands, element types, constants). Letters for operands: x any, p positive, n

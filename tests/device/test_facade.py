@@ -172,7 +172,7 @@ def test_host_fallbacks_are_counted(npu):
 
 # ------------------------------------------------------------------ transfers
 def test_to(npu):
-    from mindtorch.core import device_dispatch
+    from mindtorch.core.device import device_dispatch
     c = mt.randn(2, 3, 4, 5)
     ups = device_dispatch.COPIES.up
     assert c.to(npu, mt.float64, non_blocking=True).dtype is mt.float64 and device_dispatch.COPIES.up == ups + 1

@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 pytestmark = pytest.mark.skipif("npu" in device_dispatch.DEVICES, reason="this process has an npu")
 

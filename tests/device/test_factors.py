@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 REAL, ALL = (mt.float32, mt.float64), (mt.float32, mt.float64, mt.complex64, mt.complex128)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 
 pytestmark = pytest.mark.usefixtures("npu")
 F = torch.nn.functional

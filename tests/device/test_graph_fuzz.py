@@ -17,7 +17,8 @@ import _graph_changes as programs
 import _graph_programs
 import mindtorch.torch as torch
 from _graph_programs import Plan
-from mindtorch.core import device_dispatch, replay
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.compile import replay
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 TOLERANCE = 1e-6

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import _graph_flows  # noqa: E402

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import _graph_flows  # noqa: E402
@@ -238,7 +238,7 @@ import sys
 sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
 import mindspore as ms, numpy as np, torch
 import _graph_flows, _graph_native
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 _graph_flows.COUNTERS = replay.counters
 for name in sys.argv[1:]:
     make = _graph_native.OPTIMIZERS[name]

@@ -5,7 +5,7 @@ import pytest
 
 import mindtorch.torch as mt
 from _graph_ops import Case, flags, once, positive, real, run, whole
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 
 pytestmark = pytest.mark.slow
 

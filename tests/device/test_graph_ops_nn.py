@@ -6,7 +6,7 @@ import pytest
 import mindtorch.torch as mt
 import _graph_ops_nn as cases
 from _graph_ops import run
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +112,7 @@ _asked.states = []
 def test_generators(npu, f):
     """Random numbers match the eager run bitwise, and so does the generator state after and within
     each call. The graph does not break."""
-    from mindtorch.core import rng
+    from mindtorch.core.device import rng
     outs, states, within = [], [], []
     for g in (f, mt.compile(f, backend="mindspore")):
         mt.manual_seed(4)

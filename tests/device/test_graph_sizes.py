@@ -7,7 +7,7 @@ import random
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 from mindtorch.torch._dynamo.utils import counters
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
@@ -405,7 +405,7 @@ import mindspore as ms
 ms.set_device("Ascend")
 sys.path.insert(0, "benchmarks")
 import mindtorch.torch as torch
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 import ascend_launches as models
 log, nn = models.Log(os.environ["MINDTORCH_STANDIN_LOG"]), torch.nn
 

@@ -14,7 +14,8 @@ import torch as real
 import mindtorch.torch as mt
 from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.kernels import TABLES
-from mindtorch.core import device_dispatch, replay, rng
+from mindtorch.core.device import device_dispatch, rng
+from mindtorch.core.compile import replay
 from mindtorch.tools import _opinfo_runner as C
 
 

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 import _on_device
-from mindtorch.core import device_dispatch, rng
+from mindtorch.core.device import device_dispatch, rng
 from mindtorch.tools import _opinfo_runner as C
 
 #: ops without a single fallback; do not remove an op to make this pass

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 F = mt.nn.functional
 INF, NAN = float("inf"), float("nan")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch, rng
+from mindtorch.core.device import device_dispatch, rng
 
 F = mt.nn.functional
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 F = mt.nn.functional
 FLOATS = (mt.float32, mt.float64)
@@ -198,7 +198,7 @@ def test_attention(npu):
 
 
 def test_attention_with_dropout(npu):
-    from mindtorch.core import rng
+    from mindtorch.core.device import rng
     q = made((2, 3, 5, 4), mt.float32)
     rng.policy.host = True
     try:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mindtorch.torch as mt
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 

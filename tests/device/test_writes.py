@@ -6,7 +6,7 @@ import torch as real
 
 import mindtorch.torch as mine
 from _alias_programs import On
-from mindtorch.core import device_dispatch
+from mindtorch.core.device import device_dispatch
 
 CASES = {}
 

@@ -129,7 +129,7 @@ def test_mode_may_override_a_composite_op():
 
 
 def test_composite_op_table_entries_exist():
-    from mindtorch.core.op_registry import OPS
+    from mindtorch.core.dispatch.op_registry import OPS
     from mindtorch.torch import _aten_whole, _ops
     for name in _aten_whole._ROWS:
         assert name in OPS, name

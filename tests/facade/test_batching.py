@@ -8,8 +8,8 @@ import pytest
 from _both_sides import agree, mine, outcome, real
 from hypothesis import given, settings, strategies as st
 
-from mindtorch.core import vmap
-from mindtorch.core.primitives import PRIMITIVES
+from mindtorch.core.transforms import vmap
+from mindtorch.core.dispatch.primitives import PRIMITIVES
 
 TOL = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -257,7 +257,7 @@ def test_batching_rules_match_slice_by_slice_execution(monkeypatch):
 
 
 def test_vmap_layer_is_inactive_outside_vmap():
-    from mindtorch.core.dispatch import dispatch_state, is_enabled
+    from mindtorch.core.dispatch.dispatcher import dispatch_state, is_enabled
     # Leftovers of other tests, such as a tensor with the conjugate bit or on another device, keep
     # their own layer active.
     gc.collect()

@@ -1,4 +1,4 @@
-"""A compiled call as one program, forward and backward (`mindtorch/core/compiled_graph.py`): bitwise equal
+"""A compiled call as one program, forward and backward (`mindtorch/core/compile/compiled_graph.py`): bitwise equal
 to eager, without losing any autograd feature."""
 import gc
 import threading

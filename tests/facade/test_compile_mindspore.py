@@ -17,7 +17,9 @@ import _graph_ops_nn as cases
 import _graph_changes as steps
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import runtime
-from mindtorch.core import device_dispatch, dispatch, replay, host_graph_bridge
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.dispatch import dispatcher
+from mindtorch.core.compile import replay, host_graph_bridge
 
 nn, F, D = torch.nn, torch.nn.functional, torch._dynamo
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
@@ -503,11 +505,11 @@ def test_internal_graph_device_is_not_exposed():
 
 def test_other_backends_do_not_activate_the_bridge():
     host_graph_bridge.stop()
-    assert not dispatch.dispatch_state.primitives
+    assert not dispatcher.dispatch_state.primitives
     c = torch.compile(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
     for _ in range(3):
         c(torch.ones(2, 3))
-    assert not dispatch.dispatch_state.primitives and not device_dispatch.DEVICES
+    assert not dispatcher.dispatch_state.primitives and not device_dispatch.DEVICES
 
 
 # ------------------------------------------------------------------ lifetimes and threads

@@ -305,7 +305,7 @@ def test_nvtx_and_missing_packages(T):
 
 
 def test_nvtx_ranges_on_an_accelerator(monkeypatch):
-    from mindtorch.core import device
+    from mindtorch.core.device import device
     monkeypatch.setattr(device, "accelerator", lambda: ("npu", "cuda"))
     nvtx = mine.cuda.nvtx
     assert [nvtx.range_push("a"), nvtx.range_push("b"), nvtx.range_pop(), nvtx.range_pop(), nvtx.range_pop()] == [0, 1, 1, 0, -1]

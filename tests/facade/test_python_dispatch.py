@@ -337,19 +337,19 @@ def test_any_chain_of_ops_matches_plain_tensors(steps, seed):
 
 
 def test_dispatch_is_inactive_without_wrappers_and_modes():
-    from mindtorch.core import dispatch
+    from mindtorch.core.dispatch import dispatcher
     T, Noting, Wrapper = kinds("mine")
     with Noting():
-        assert dispatch.is_enabled("primitives", "dispatch")
+        assert dispatcher.is_enabled("primitives", "dispatch")
     x = Wrapper(T.ones(2))
-    assert dispatch.is_enabled("ops", "dispatch") and (x + 1).of.tolist() == [2, 2]
+    assert dispatcher.is_enabled("ops", "dispatch") and (x + 1).of.tolist() == [2, 2]
     del x
     import gc
     gc.collect()
     a = T.ones(2)
     for _ in range(600):
         a = a + 0
-    assert not dispatch.is_enabled("primitives", "dispatch") and not dispatch.dispatch_state.primitives
+    assert not dispatcher.is_enabled("primitives", "dispatch") and not dispatcher.dispatch_state.primitives
 
 
 def test_self_referential_list_raises(process):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import _training_programs as programs
 import mindtorch.torch as mine
 from _training_programs import Plan
-from mindtorch.core import rng
+from mindtorch.core.device import rng
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 MANY = settings().max_examples

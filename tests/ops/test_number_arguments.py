@@ -13,7 +13,7 @@ import pytest
 import torch as real
 
 import test_signatures as signatures
-from mindtorch.core.op_schema import arg_kind
+from mindtorch.core.dispatch.op_schema import arg_kind
 from mindtorch.tools import _opinfo_runner as C
 
 mine = C.facade()

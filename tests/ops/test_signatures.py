@@ -12,7 +12,7 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mine  # noqa: F401  (fills the table)
-from mindtorch.core.op_registry import OPS
+from mindtorch.core.dispatch.op_registry import OPS
 
 Parameter = collections.namedtuple("Parameter", "name required default keyword")
 

@@ -190,7 +190,7 @@ PIECEWISE = {
 @pytest.mark.parametrize("name", PIECEWISE)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8", "bool"])
 def test_elementwise_ops_in_chunks(name, dtype, monkeypatch):
-    from mindtorch.core import op_registry
+    from mindtorch.core.dispatch import op_registry
     monkeypatch.setattr(op_registry, "_MANY", 8)
     monkeypatch.setattr(op_registry, "_PIECE", 7)
     rng = np.random.RandomState(0)

@@ -169,7 +169,7 @@ def test_sketch_makes_one_copy_and_uses_no_randomness(process):
     """Reading a sketch costs one device-to-host copy and changes neither the tensor nor the RNG
     state."""
     said = process.ok("from mindtorch.tools import mstorch_enable; import torch\n"
-                      "from mindtorch.core.device_dispatch import COPIES; from mindtorch.tools.model_diff import activation_recorder\n"
+                      "from mindtorch.core.device.device_dispatch import COPIES; from mindtorch.tools.model_diff import activation_recorder\n"
                       "x = torch.randn(300, 500).to('npu').bfloat16(); s = activation_recorder.Sketch(torch); s(x); before = torch.npu.get_rng_state()\n"
                       "n = COPIES.down; u = COPIES.up; v = x._version; h = s(x)\n"
                       "print(COPIES.down - n, COPIES.up - u, x._version - v, bool((torch.npu.get_rng_state() == before).all()), len(h.a))",

@@ -112,7 +112,7 @@ for _name, _ufunc in (("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), (
     kernel(_name, binary(_ufunc))
 kernel("logical_not", unary(np.logical_not))
 
-# In-place kernels, used where no gradient is recorded (`core/op_registry.py`).
+# In-place kernels, used where no gradient is recorded (`core/dispatch/op_registry.py`).
 kernel("add_", np.add)
 kernel("sub_", np.subtract)
 kernel("mul_", np.multiply)

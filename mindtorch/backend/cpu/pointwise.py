@@ -4,7 +4,7 @@ fallback.
 `looped` tries the C loop of an op before its NumPy kernel. NumPy computes what the loop does not
 support: other dtypes, rows that are strided in memory, machines without a compiler. Operands that
 broadcast are not copied. float16 and bfloat16 results are rounded once, as in PyTorch: `HALF` holds
-the functions that `mindtorch/core/primitives.py` tries before it upcasts operands.
+the functions that `mindtorch/core/dispatch/primitives.py` tries before it upcasts operands.
 """
 from __future__ import annotations
 
@@ -236,7 +236,8 @@ def mismatch(a: Sizes, b: Sizes) -> RuntimeError | None:
     return None
 
 
-# (`pointwise` on a kernel selects the stride rule of the result in `mindtorch/core/primitives.py`.)
+# (`pointwise` on a kernel selects the stride rule of the result in
+# `mindtorch/core/dispatch/primitives.py`.)
 def binary(ufunc: np.ufunc) -> Kernel:
     """Returns the kernel of a NumPy ufunc with two operands.
 

@@ -652,7 +652,7 @@ def _setitem(k, x, index, value):
 
 @lowering("written_through")
 def _written_through(k, old, new, indices):
-    """Returns a tensor after a write to another one that shares its memory (see core/tracing.py).
+    """Returns a tensor after a write to another one that shares its memory (see core/compile/tracing.py).
     """
     both = k.concat([k.reshape(old, (math.prod(known(old.shape)),)), k.reshape(new, (math.prod(known(new.shape)),))], 0)
     return k.reshape(k.gather(both, k.const(indices, "int64"), 0), old.shape)

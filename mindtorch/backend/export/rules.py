@@ -25,7 +25,7 @@ class _Once(dict):
 #: qualified name of an op, or "prim." and the name of a primitive -> function(emitter, *arguments
 #: in the order of its signature), which returns an L or a list of them (`Op.lowering`,
 #: `Primitive.lowering`). Writes and other steps that exist only in a trace are named by
-#: core/tracing.py (`STEPS`).
+#: core/compile/tracing.py (`STEPS`).
 LOWERINGS = _Once()
 
 

@@ -1,7 +1,7 @@
 """A device that runs the host's kernels and records them: it turns a captured call into one joint
 graph (forward and backward, as in AOTAutograd).
 
-Tensors on this device stand in for host tensors while a call is traced (core/compiled_graph.py). Everything
+Tensors on this device stand in for host tensors while a call is traced (core/compile/compiled_graph.py). Everything
 is computed immediately, on real memory. Kernels, views, writes and constants become `Event`s in
 execution order. Anything that would leave the program, such as reading values, raises `GraphBreak`.
 """

@@ -2,7 +2,7 @@
 torch-style code. `jit_fallback.py` decides which code that is.
 
 MindSpore's compiler reads source code and would interpret torch-style code differently. So the code
-runs as Python, and its device calls are recorded and compiled (`mindtorch/core/replay.py`). MindSpore
+runs as Python, and its device calls are recorded and compiled (`mindtorch/core/compile/replay.py`). MindSpore
 code in between that needs values receives materialized ones.
 """
 import contextlib
@@ -17,7 +17,7 @@ from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.mindspore.runtime import ms
 
-#: Set by `mindtorch/core/graph_mode.py`:
+#: Set by `mindtorch/core/compile/graph_mode.py`:
 #:
 #: - session(key): context manager for one run of the callable that `key` represents
 #: - possible(): True if there is a device that supports graphs

@@ -1,4 +1,4 @@
-"""MindSpore code that may be a call in a compiled step (`mindtorch/core/mindspore_ops.py`): ops,
+"""MindSpore code that may be a call in a compiled step (`mindtorch/core/mindspore/ops.py`): ops,
 functions, layers and optimizers that are known to compute values from values with primitives that
 the recorder sees.
 

@@ -419,7 +419,7 @@ class Npu(Device):
         elif 0 not in shape_of(handle):
             memory_of(handle)[...] = number
 
-    # ---- graphs (`mindtorch/core/replay.py`)
+    # ---- graphs (`mindtorch/core/compile/replay.py`)
     def pending(self) -> Any:
         """Returns a handle that receives its memory later (`assign_memory`)."""
         t = from_contiguous(_nothing)

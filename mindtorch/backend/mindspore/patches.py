@@ -181,7 +181,7 @@ def _cells_base():
 
 
 declare("mindspore.common.tensor:Tensor", RELIES, "a MindSpore tensor becomes a mindtorch tensor by a change of its class, and keeps its memory "
-                                                  "(core/tensor.py)", _CHECKED,
+                                                  "(core/tensor/tensor.py)", _CHECKED,
         ("tests/core/test_interop.py", "tests/facade/test_ms_style.py"), check=_same_layout)
 declare("mindspore.nn.cell:Cell", RELIES, "a Module initializes only the C++ part of a Cell (cell.py)", _CHECKED,
         ("tests/facade/test_ms_style.py", "tests/facade/test_ms_children.py"),

@@ -1,17 +1,19 @@
 """Ops that create tensors from Python data and arrays: tensor, as_tensor, from_numpy, ..."""
 import warnings
 
-from mindtorch.core import inplace, device as _device, dtypes, from_data, meta
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.deterministic import filler
-from mindtorch.core.dtypes import I64, as_np, of_np
-from mindtorch.core.error_messages import is_pytorch_tensor
-from mindtorch.core.from_data import array_of, copied, is_array, compact_storage, usable
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, detached, set_requires_grad, is_tensor
-from mindtorch.core.sync import tensor_from
-from mindtorch.core.scalars import checked_convert, number_of
+from mindtorch.core.tensor import inplace, dtypes, from_data
+from mindtorch.core.device import device as _device
+from mindtorch.core.dispatch import meta
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.dispatch.deterministic import filler
+from mindtorch.core.tensor.dtypes import I64, as_np, of_np
+from mindtorch.core.dispatch.error_messages import is_pytorch_tensor
+from mindtorch.core.tensor.from_data import array_of, copied, is_array, compact_storage, usable
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, detached, set_requires_grad, is_tensor
+from mindtorch.core.tensor.sync import tensor_from
+from mindtorch.core.tensor.scalars import checked_convert, number_of
 from mindtorch.ops.basic import cast, clone, move
 
 CPU = _device.cpu
@@ -22,7 +24,7 @@ CPU = _device.cpu
 # device, its device.
 empty_ = primitive("empty", "*, size, stride, np_dtype, device", raw=True)
 zeros_ = primitive("zeros", "*, size, stride, np_dtype, device", raw=True)
-#: value: a Python scalar that fits the element type (`checked_convert` of `mindtorch/core/scalars.py`)
+#: value: a Python scalar that fits the element type (`checked_convert` of `mindtorch/core/tensor/scalars.py`)
 full_ = primitive("full", "*, size, stride, value, np_dtype, device", raw=True)
 
 

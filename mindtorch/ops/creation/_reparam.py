@@ -1,9 +1,9 @@
 """Gamma and Dirichlet samples, differentiable with respect to their concentrations (derivatives:
 `mindtorch/backend/cpu/reparam.py`)."""
-from mindtorch.core.stride_rules import pointwise
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor.stride_rules import pointwise
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.basic import mul_, sub_

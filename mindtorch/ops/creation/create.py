@@ -4,20 +4,22 @@ import sys
 import warnings
 from itertools import chain
 
-from mindtorch.core import device as _device, dtypes, from_data, stride_rules as layouts, meta, sparse, tensor as _tensor
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.deterministic import MODE
-from mindtorch.core.dtypes import F16, I64, as_np, of_np
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.from_data import array_of, copied, is_array, is_sequence, usable
-from mindtorch.core.stride_rules import STRIDED, pointwise
-from mindtorch.core.type_promotion import number_dtype
-from mindtorch.core.op_registry import SameDtype, check_extent, register_op, resize
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import ScalarOperand, Size, Tensor, adopt, detached, set_requires_grad, is_tensor
-from mindtorch.core.sync import tensor_from
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes, from_data, stride_rules as layouts, sparse, tensor as _tensor
+from mindtorch.core.dispatch import meta
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.dispatch.deterministic import MODE
+from mindtorch.core.tensor.dtypes import F16, I64, as_np, of_np
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.from_data import array_of, copied, is_array, is_sequence, usable
+from mindtorch.core.tensor.stride_rules import STRIDED, pointwise
+from mindtorch.core.dispatch.type_promotion import number_dtype
+from mindtorch.core.dispatch.op_registry import SameDtype, check_extent, register_op, resize
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import ScalarOperand, Size, Tensor, adopt, detached, set_requires_grad, is_tensor
+from mindtorch.core.tensor.sync import tensor_from
 from mindtorch.ops._checks import check_tensor, not_implemented
-from mindtorch.core.scalars import checked_convert, number_of
+from mindtorch.core.tensor.scalars import checked_convert, number_of
 from mindtorch.ops.basic import cast, conj, mul_
 from mindtorch.ops.creation._from_data import (CPU, copy_of, empty_, fill_uninitialized, finalize_new, full_, resolve_device, resolve_dtype,  # noqa: F401
                                                resolve_dtype_device, zeros_)

@@ -1,17 +1,18 @@
-"""Random tensors. `mindtorch/core/rng.py` generates the same values as PyTorch."""
+"""Random tensors. `mindtorch/core/device/rng.py` generates the same values as PyTorch."""
 import sys
 
-from mindtorch.core import inplace, device as _device, dtypes, rng
-from mindtorch.core.dtypes import I64, as_np
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.op_registry import register_op, store_out
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, detached, is_tensor
-from mindtorch.core.sync import of_all, tensor_from, to_host
+from mindtorch.core.tensor import inplace, dtypes
+from mindtorch.core.device import device as _device, rng
+from mindtorch.core.tensor.dtypes import I64, as_np
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.op_registry import register_op, store_out
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, detached, is_tensor
+from mindtorch.core.tensor.sync import of_all, tensor_from, to_host
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops._checks import check_tensor, not_implemented
-from mindtorch.core.scalars import number_of, read
+from mindtorch.core.tensor.scalars import number_of, read
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.creation._from_data import CPU, finalize_new, resolve_dtype_device, resolve_device
 from mindtorch.ops.creation.create import into, like, new_size, required

@@ -1,9 +1,9 @@
 """Window functions: torch.hann_window and similar ones, torch.signal.windows."""
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import default_np
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import default_np
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.ops.creation._from_data import full_, finalize_new, resolve_dtype_device
 from mindtorch.ops.shapes._sizes import int_of
 

@@ -1,11 +1,11 @@
 """Error function, gamma and Bessel functions, logit and sinc."""
 import math
 
-from mindtorch.core.dtypes import BF16, F16, F32, F64, finfo, of_np
-from mindtorch.core.type_promotion import promote_int_to_float
-from mindtorch.core.op_registry import inplace_method, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor.dtypes import BF16, F16, F32, F64, finfo, of_np
+from mindtorch.core.dispatch.type_promotion import promote_int_to_float
+from mindtorch.core.dispatch.op_registry import inplace_method, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops._operands import promote_to_float_pair, derivative_not_implemented, scalar
 from mindtorch.ops.basic import add_, conj, mask_grad, mul_, neg_, sub_

@@ -1,13 +1,13 @@
 """Comparison, logical and bitwise ops, and where."""
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import BOOL, F32, U8
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.scalars import NUMBER, rounded
-from mindtorch.core.type_promotion import promote_pair, result_dtype
-from mindtorch.core.op_registry import OPS, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import ScalarOperand, Tensor, is_tensor
-from mindtorch.core.sync import predicate_kernel, to_host
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import BOOL, F32, U8
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.scalars import NUMBER, rounded
+from mindtorch.core.dispatch.type_promotion import promote_pair, result_dtype
+from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, is_tensor
+from mindtorch.core.tensor.sync import predicate_kernel, to_host
 from mindtorch.ops._checks import check_tensor, tensor_type_error, not_implemented
 from mindtorch.ops._operands import cast_exact, tensors
 from mindtorch.ops.basic import and_, eq_, ge_, gt_, mask_grad, le_, lt_, ne_, not_, or_

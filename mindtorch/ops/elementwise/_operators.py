@@ -1,11 +1,11 @@
 """Operators of Tensor. Each starts with fast paths: two tensors of one common dtype, float32 with a
 scalar, int64 with an int."""
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core.dtypes import F32, F64, I64
-from mindtorch.core.error_messages import is_pytorch_tensor, type_name
-from mindtorch.core.scalars import NUMBER
-from mindtorch.core.tensor import ScalarOperand, Tensor, adopt, is_tensor
-from mindtorch.core.sync import array_operand
+from mindtorch.core.tensor.dtypes import F32, F64, I64
+from mindtorch.core.dispatch.error_messages import is_pytorch_tensor, type_name
+from mindtorch.core.tensor.scalars import NUMBER
+from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, adopt, is_tensor
+from mindtorch.core.tensor.sync import array_operand
 from mindtorch.ops.elementwise import _logic as w
 from mindtorch.ops.elementwise import binary as p
 from mindtorch.ops.elementwise import unary as u

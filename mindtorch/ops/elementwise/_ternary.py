@@ -1,12 +1,12 @@
 """Elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
-from mindtorch.core import dtypes
-from mindtorch.core.dtypes import F32, LOW, NUMBER_TYPES
-from mindtorch.core.stride_rules import but_last
-from mindtorch.core.scalars import cast_scalar, scalar_array, plain_number, read
-from mindtorch.core.type_promotion import category, promote_types, result_dtype
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.dtypes import F32, LOW, NUMBER_TYPES
+from mindtorch.core.tensor.stride_rules import but_last
+from mindtorch.core.tensor.scalars import cast_scalar, scalar_array, plain_number, read
+from mindtorch.core.dispatch.type_promotion import category, promote_types, result_dtype
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops._operands import promote, scalar
 from mindtorch.ops.basic import cast, conj, mask_grad, mul_, neg_, sub_

@@ -6,15 +6,15 @@ Comparison and logic are in `mindtorch/ops/elementwise/_logic.py`, clamp and ler
 """
 import math
 
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import BOOL, F32, F64, LOW, NUMBER_TYPES
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.scalars import scalar_array, read
-from mindtorch.core.type_promotion import promote_factors, number_dtype, promote_pair, promote_types, result_dtype, to
-from mindtorch.core.sparse import SparseUse, dispatch
-from mindtorch.core.op_registry import inplace_method, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import BOOL, F32, F64, LOW, NUMBER_TYPES
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.scalars import scalar_array, read
+from mindtorch.core.dispatch.type_promotion import promote_factors, number_dtype, promote_pair, promote_types, result_dtype, to
+from mindtorch.core.tensor.sparse import SparseUse, dispatch
+from mindtorch.core.dispatch.op_registry import inplace_method, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops._operands import promote_to_float_pair, no_derivative, scalar, quotient, tensors
 from mindtorch.ops.basic import add_, conj, mask_grad, mul_, ne_, neg_, not_, or_, sub_, zeros_like

@@ -3,11 +3,11 @@
 Out-of-place forms return a tuple. In-place forms write to the tensors of the first list and return
 them as a list.
 """
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.dtypes import LOW
-from mindtorch.core.scalars import NUMBER, plain_number, read
-from mindtorch.core.op_registry import OPS, register_op
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.dtypes import LOW
+from mindtorch.core.tensor.scalars import NUMBER, plain_number, read
+from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import tensor_type_error
 
 

@@ -1,11 +1,11 @@
 """torch.special: functions that are not aliases of ops in the main namespace."""
 import math
 
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.type_promotion import promote_int_to_float
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.dispatch.type_promotion import promote_int_to_float
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops.elementwise._gamma import bessel_backward, i1_
 from mindtorch.ops._operands import promote_to_float_pair, derivative_not_implemented, scalar

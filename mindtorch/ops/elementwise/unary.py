@@ -1,17 +1,17 @@
 """Elementwise ops on one operand."""
 import math
 
-from mindtorch.core import dtypes
-from mindtorch.core.conj_neg_bits import is_conj, is_neg
-from mindtorch.core.lazy_conj import neg_view
-from mindtorch.core.dtypes import C64, C128, F64, I64, of_np
-from mindtorch.core.stride_rules import like, with_number
-from mindtorch.core.scalars import read
-from mindtorch.core.type_promotion import promote_int_to_float
-from mindtorch.core.return_types import struct
-from mindtorch.core.op_registry import SameDtype, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import ScalarOperand, Tensor
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.conj_neg_bits import is_conj, is_neg
+from mindtorch.core.dispatch.lazy_conj import neg_view
+from mindtorch.core.tensor.dtypes import C64, C128, F64, I64, of_np
+from mindtorch.core.tensor.stride_rules import like, with_number
+from mindtorch.core.tensor.scalars import read
+from mindtorch.core.dispatch.type_promotion import promote_int_to_float
+from mindtorch.core.tensor.return_types import struct
+from mindtorch.core.dispatch.op_registry import SameDtype, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import ScalarOperand, Tensor
 from mindtorch.ops._checks import check_tensor, tensor_type_error, not_implemented
 from mindtorch.ops._operands import scalar
 from mindtorch.ops.basic import _conj, add_, cast, clone, conj, eq_, mask_grad, mul_, lazy_conj, neg_, not_, sub_, zeros_like

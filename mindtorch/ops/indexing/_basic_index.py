@@ -1,7 +1,7 @@
 """Basic indexing: the primitives that views, indexing and concatenation share."""
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 
 
 # ------------------------------------------------------------------ basic indexing

@@ -6,9 +6,9 @@ tensor in which each location occurs once.
 """
 import warnings
 
-from mindtorch.core.inplace import expanded_dims
-from mindtorch.core.tensor import ScalarOperand, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.inplace import expanded_dims
+from mindtorch.core.tensor.tensor import ScalarOperand, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.indexing._gather import index_at
 

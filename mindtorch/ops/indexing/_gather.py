@@ -3,8 +3,8 @@
 Index tensors are int64. `check`: whether the indices can be out of range; indices used by gradient
 rules have been checked in the forward pass.
 """
-from mindtorch.core.stride_rules import indexed, as_computed, like
-from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor.stride_rules import indexed, as_computed, like
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.basic import new_full, sum_to
 from mindtorch.ops.indexing._basic_index import slice_backward
 from mindtorch.ops.shapes.views import reshape_

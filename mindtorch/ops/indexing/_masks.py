@@ -2,15 +2,15 @@
 import math
 from numbers import Complex, Real
 
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import BOOL, F32
-from mindtorch.core.stride_rules import contiguous, pointwise
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import ScalarOperand, Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import BOOL, F32
+from mindtorch.core.tensor.stride_rules import contiguous, pointwise
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops._checks import check_tensor
-from mindtorch.core.scalars import NUMBER, cast_scalar
+from mindtorch.core.tensor.scalars import NUMBER, cast_scalar
 from mindtorch.ops.basic import cast, new_full, sum_to
 from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.shapes.views import broadcast_shape

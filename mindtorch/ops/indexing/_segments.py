@@ -1,9 +1,9 @@
 """segment_reduce: reductions over segments of one axis."""
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.type_promotion import number_dtype
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.dispatch.type_promotion import number_dtype
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.shapes._sizes import count

@@ -7,16 +7,16 @@ index arrays if both are mixed, and orders the dimensions of the result differen
 import operator
 import warnings
 
-from mindtorch.core import inplace
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dispatch import dispatch_state
-from mindtorch.core.dtypes import BOOL, I32, I64, NUMBER_TYPES
-from mindtorch.core.error_messages import is_pytorch_tensor, type_name
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.primitives import sequence
-from mindtorch.core.tensor import Tensor, ndarray, is_tensor
-from mindtorch.core.sync import array_of, tensor_from, to_host
-from mindtorch.core.scalars import NUMBER, cast_scalar
+from mindtorch.core.tensor import inplace
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.tensor.dtypes import BOOL, I32, I64, NUMBER_TYPES
+from mindtorch.core.dispatch.error_messages import is_pytorch_tensor, type_name
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.primitives import sequence
+from mindtorch.core.tensor.tensor import Tensor, ndarray, is_tensor
+from mindtorch.core.tensor.sync import array_of, tensor_from, to_host
+from mindtorch.core.tensor.scalars import NUMBER, cast_scalar
 from mindtorch.ops.basic import cast, move, new_full
 from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.indexing._gather import index_at, mask_indices, put_at

@@ -2,20 +2,21 @@
 set_, ..."""
 import warnings
 
-from mindtorch.core import inplace, conj_neg_bits, forward_ad, from_data
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.conj_neg_bits import bits_of, plain
-from mindtorch.core.dispatch import dispatch_state
-from mindtorch.core.dtypes import BOOL, I32, I64, U8
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import contiguous_strides, format_of, format_strides, as_computed, pointwise
-from mindtorch.core.op_registry import register_op, resize
-from mindtorch.core.primitives import primitive, sequence
-from mindtorch.core.tensor import ScalarOperand, Tensor, shallow_copy, bump_version, is_tensor
-from mindtorch.core.sync import tensor_from
+from mindtorch.core.tensor import inplace, conj_neg_bits, from_data
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.conj_neg_bits import bits_of, plain
+from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.tensor.dtypes import BOOL, I32, I64, U8
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import contiguous_strides, format_of, format_strides, as_computed, pointwise
+from mindtorch.core.dispatch.op_registry import register_op, resize
+from mindtorch.core.dispatch.primitives import primitive, sequence
+from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, shallow_copy, bump_version, is_tensor
+from mindtorch.core.tensor.sync import tensor_from
 from mindtorch.ops._checks import check_tensor
-from mindtorch.core.scalars import NUMBER, cast_scalar, scalar_array
+from mindtorch.core.tensor.scalars import NUMBER, cast_scalar, scalar_array
 from mindtorch.ops.basic import cast, move, sum_to, zeros_like
 from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.indexing._gather import add_at, mask_indices, put_at

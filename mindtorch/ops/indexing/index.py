@@ -1,16 +1,16 @@
 """Indexing by tensors: gather and scatter, index_*, take and put, nonzero, and the *_scatter ops.
 """
-from mindtorch.core.inplace import base_geometry, read_region, scalar_type_name
-from mindtorch.core.deterministic import alert
-from mindtorch.core.dtypes import BOOL, I32, I64
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import like
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.inplace import base_geometry, read_region, scalar_type_name
+from mindtorch.core.dispatch.deterministic import alert
+from mindtorch.core.tensor.dtypes import BOOL, I32, I64
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import like
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
-from mindtorch.core.scalars import cast_scalar, number_of
+from mindtorch.core.tensor.scalars import cast_scalar, number_of
 from mindtorch.ops.basic import add_, cast, clone, conj, eq_, mul_, new_full, not_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.indexing import _expanded

@@ -1,11 +1,11 @@
 """Helpers shared by the linear algebra ops: argument checks with PyTorch's messages, products,
 result types."""
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.return_types import struct
-from mindtorch.core.primitives import Primitive, primitive
-from mindtorch.core.tensor import detached
-from mindtorch.core.sync import of_all
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.return_types import struct
+from mindtorch.core.dispatch.primitives import Primitive, primitive
+from mindtorch.core.tensor.tensor import detached
+from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.nn._fused import composite_backward
 from mindtorch.ops.indexing._basic_index import pick

@@ -1,11 +1,11 @@
 """Contractions: sums of products of two tensors over any dims, einsum, tensordot."""
 import functools
 
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops.nn._fused import dim_of, check_tensor_arg
 from mindtorch.ops.basic import conj
 

@@ -1,8 +1,8 @@
 """Distances between rows: cdist, pdist."""
 
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops._operands import derivative_not_implemented
 from mindtorch.ops.nn._fused import composite_backward, check_floating, check_tensor_arg, scalar_type_name
 

@@ -1,11 +1,11 @@
 """Factorizations: Cholesky, QR, LU, LDL, Householder reflectors."""
 from mindtorch.backend.errors import LinAlgError, batch_element, first, not_definite
-from mindtorch.core.dtypes import I32
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.return_types import TYPES
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import detached
+from mindtorch.core.tensor.dtypes import I32
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.return_types import TYPES
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import detached
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, eye_like, new_constant, hm, mh, mm, check_floating_dtype, check_kernel,
                                           check_matrix, check_square, partial, square_floating, composite_grads, total, type_name)

@@ -1,9 +1,9 @@
 """Linear algebra of the torch namespace only: lu, triangular_solve, low-rank SVD, lobpcg; functions
 that PyTorch removed."""
-from mindtorch.core.type_promotion import promote_int_to_float
-from mindtorch.core.return_types import TYPES
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
+from mindtorch.core.dispatch.type_promotion import promote_int_to_float
+from mindtorch.core.tensor.return_types import TYPES
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.linalg._common import ct, hm, mh, mm, check_floating_dtype, check_kernel, partial, total
 from mindtorch.ops.linalg._factor import check_lu, cholesky, lu_factor_, lu_solve_checked, qr_

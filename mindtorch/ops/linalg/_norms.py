@@ -1,11 +1,11 @@
 """Norms of vectors and matrices, condition numbers."""
 import math
 
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import as_np
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import of_all
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import as_np
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import check_tensor, wrap_dim, wrap_dims
 from mindtorch.ops.nn._fused import full_like

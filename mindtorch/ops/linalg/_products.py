@@ -2,8 +2,8 @@
 tensorsolve."""
 import math
 
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.nn._fused import c_type_name

@@ -1,11 +1,11 @@
 """Singular values, eigenvalues, pseudo-inverse, rank, least squares."""
-from mindtorch.core import forward_ad
-from mindtorch.core.dtypes import F64, I64
-from mindtorch.core.return_types import TYPES
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, ScalarOperand, detached, is_tensor
-from mindtorch.core.sync import of_all, to_host
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.tensor.dtypes import F64, I64
+from mindtorch.core.tensor.return_types import TYPES
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, detached, is_tensor
+from mindtorch.core.tensor.sync import of_all, to_host
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.linalg._common import (broadcast_batches, column, ct, eye_like, new_constant, hm, cast_like, mh, mm, check_floating_dtype, check_kernel,
                                           check_matrix,

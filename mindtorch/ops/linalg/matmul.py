@@ -2,16 +2,16 @@
 `mindtorch/ops/linalg/_contract.py`, distances are in `mindtorch/ops/linalg/_distance.py`."""
 import math
 
-from mindtorch.core import inplace
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import I32, as_np
-from mindtorch.core.error_messages import is_pytorch_tensor
-from mindtorch.core.type_promotion import promote_pair, result_dtype, to
-from mindtorch.core.sparse import SparseUse, dispatch
-from mindtorch.core.op_registry import OPS, register_op, resize, store_out
-from mindtorch.core.primitives import sequence, primitive
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor import inplace
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import I32, as_np
+from mindtorch.core.dispatch.error_messages import is_pytorch_tensor
+from mindtorch.core.dispatch.type_promotion import promote_pair, result_dtype, to
+from mindtorch.core.tensor.sparse import SparseUse, dispatch
+from mindtorch.core.dispatch.op_registry import OPS, register_op, resize, store_out
+from mindtorch.core.dispatch.primitives import sequence, primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops.linalg import _distance  # noqa: F401  (declares cdist, pdist)
 from mindtorch.ops.linalg._contract import contract
 from mindtorch.ops.nn._fused import c_type_name, dim_of, check_tensor_arg, times

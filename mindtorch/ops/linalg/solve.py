@@ -7,10 +7,10 @@ singular values and eigenvalues in `mindtorch/ops/linalg/_spectral.py`, norms in
 that only the torch namespace has in `mindtorch/ops/linalg/_legacy.py`.
 """
 from mindtorch.backend.errors import LinAlgError, singular_inverse, singular_system  # noqa: F401
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.return_types import TYPES
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.return_types import TYPES
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops._operands import scalar
 from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, hm, cast_like, mh, mm, check_floating_dtype, check_kernel, check_matrix,

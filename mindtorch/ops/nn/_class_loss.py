@@ -1,12 +1,12 @@
 """Losses over classes: nll_loss, cross_entropy, linear_cross_entropy, ctc_loss."""
 import math
 
-from mindtorch.core.dtypes import F32, I32, I64, U8
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.dtypes import F32, I32, I64, U8
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops._operands import no_derivative, scalar
 from mindtorch.ops.basic import cast, eq_
 from mindtorch.ops.elementwise.binary import div_

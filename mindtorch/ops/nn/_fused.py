@@ -1,13 +1,14 @@
 """Helpers shared by the nn ops: gradients of fused kernels, `inplace=` flags, reductions, argument
 checks."""
-from mindtorch.core import inplace as alias, engine
-from mindtorch.core.dtypes import F32, LOW
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.grad_mode import enable_grad, mode
-from mindtorch.core.op_registry import any_grad
-from mindtorch.core.primitives import sequence, primitive
-from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor import inplace as alias
+from mindtorch.core.autograd import engine
+from mindtorch.core.tensor.dtypes import F32, LOW
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.autograd.grad_mode import enable_grad, mode
+from mindtorch.core.dispatch.op_registry import any_grad
+from mindtorch.core.dispatch.primitives import sequence, primitive
+from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops.basic import cast, mul_, new_full
 from mindtorch.ops.indexing._basic_index import pick_alias
 

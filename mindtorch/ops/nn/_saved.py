@@ -1,12 +1,12 @@
 """Saved tensors of PyTorch's layer nodes, for primitives that save other values.
 
-Used only while saved-tensor hooks are active (`mindtorch/core/saves.py`).
+Used only while saved-tensor hooks are active (`mindtorch/core/autograd/saves.py`).
 """
 import math
 
-from mindtorch.core.dtypes import F32
-from mindtorch.core.saves import declare_saved
-from mindtorch.core.primitives import PRIMITIVES
+from mindtorch.core.tensor.dtypes import F32
+from mindtorch.core.autograd.saves import declare_saved
+from mindtorch.core.dispatch.primitives import PRIMITIVES
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.nn import _class_loss, attention, dropout, norm, pooling, rnn
 from mindtorch.ops.nn.activation import log_softmax_

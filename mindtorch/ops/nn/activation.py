@@ -1,13 +1,13 @@
 """Activation functions with fused forward and backward kernels, softmax and related ops."""
 import warnings
 
-from mindtorch.core import rng
-from mindtorch.core.dtypes import F32, LOW, as_np
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import contiguous, halves, as_computed, like, pointwise
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import ScalarOperand
+from mindtorch.core.device import rng
+from mindtorch.core.tensor.dtypes import F32, LOW, as_np
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import contiguous, halves, as_computed, like, pointwise
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import ScalarOperand
 from mindtorch.ops.nn._fused import composite_backward_upcast, dim_of, inplace as overwrite, check_floating, check_tensor_arg, times, scalar_type_name
 from mindtorch.ops._checks import check_number
 from mindtorch.ops.basic import add_, cast, gt_, mask_grad, mul_, neg_, new_full, sub_, zeros_like

@@ -2,14 +2,15 @@
 it."""
 import math
 
-from mindtorch.core import device_dispatch, forward_ad, rng
-from mindtorch.core.conj_neg_bits import plain
-from mindtorch.core.dtypes import BOOL, F32
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import as_computed
-from mindtorch.core.op_registry import OPS, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.sync import of_all
+from mindtorch.core.device import device_dispatch, rng
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.tensor.conj_neg_bits import plain
+from mindtorch.core.tensor.dtypes import BOOL, F32
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import as_computed
+from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.nn._fused import composite_backward_upcast, check_tensor_arg
 from mindtorch.ops.nn.activation import softmax_

@@ -8,13 +8,13 @@ import functools
 import math
 
 from mindtorch.backend.sizes import out_size
-from mindtorch.core import device_dispatch
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import convolution as either_last, as_computed
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import convolution as either_last, as_computed
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.nn._fused import c_type_name, expand_param, scalar_type_name
 from mindtorch.ops.basic import conj

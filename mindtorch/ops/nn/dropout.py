@@ -3,12 +3,13 @@ import math
 import struct
 import warnings
 
-from mindtorch.core import stride_rules, rng
-from mindtorch.core.dtypes import BF16, BOOL, F16, F64
-from mindtorch.core.scalars import read
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import stride_rules
+from mindtorch.core.device import rng
+from mindtorch.core.tensor.dtypes import BF16, BOOL, F16, F64
+from mindtorch.core.tensor.scalars import read
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.nn._fused import inplace as overwrite
 from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name

@@ -1,12 +1,12 @@
 """Embedding lookups: embedding, embedding_bag."""
-from mindtorch.core import device_dispatch
-from mindtorch.core.inplace import store
-from mindtorch.core.dtypes import F32, F64, I32, I64
-from mindtorch.core.stride_rules import as_computed
-from mindtorch.core.sparse import sparse_of
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import attributes, bump_version, saved_to_tensor
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.tensor.inplace import store
+from mindtorch.core.tensor.dtypes import F32, F64, I32, I64
+from mindtorch.core.tensor.stride_rules import as_computed
+from mindtorch.core.tensor.sparse import sparse_of
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import attributes, bump_version, saved_to_tensor
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
 

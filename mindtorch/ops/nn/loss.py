@@ -5,12 +5,12 @@ Classification losses and CTC are in `mindtorch/ops/nn/_class_loss.py`.
 import math
 import warnings
 
-from mindtorch.core.dtypes import I64
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import like, pointwise, pointwise_unless_reduced
-from mindtorch.core.type_promotion import promote_pair, result_dtype
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor.dtypes import I64
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import like, pointwise, pointwise_unless_reduced
+from mindtorch.core.dispatch.type_promotion import promote_pair, result_dtype
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
 from mindtorch.ops.nn._fused import composite_backward_upcast, dim_of, check_floating, reduced, reduction_of, check_tensor_arg, scalar_type_name
 from mindtorch.ops._checks import broadcast_pair, check_number

@@ -1,13 +1,15 @@
 """Normalization: batch, layer, group, instance, RMS and local response norms, normalize."""
 import math
 
-from mindtorch.core import inplace, device_dispatch, forward_ad, stride_rules, saves
-from mindtorch.core.dtypes import BF16, F16, F32, U8, finfo, float32, of_np
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.op_registry import register_op, store_out
-from mindtorch.core.autograd_graph import saved_hooks
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import bump_version, saved_to_tensor, is_tensor
+from mindtorch.core.tensor import inplace, stride_rules
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.autograd import forward_ad, saves
+from mindtorch.core.tensor.dtypes import BF16, F16, F32, U8, finfo, float32, of_np
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.op_registry import register_op, store_out
+from mindtorch.core.autograd.graph import saved_hooks
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import bump_version, saved_to_tensor, is_tensor
 from mindtorch.ops.nn._fused import composite_backward_upcast, check_floating, check_tensor_arg
 from mindtorch.ops._checks import check_number
 from mindtorch.ops.basic import cast, new_full

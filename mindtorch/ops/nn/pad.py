@@ -1,12 +1,12 @@
 """torch.nn.functional.pad in all its modes."""
 import functools
 
-from mindtorch.core.dispatch import dispatch_state, SCALAR_TYPES
-from mindtorch.core.stride_rules import suggested_by_first
-from mindtorch.core.scalars import read
-from mindtorch.core.type_promotion import number_dtype
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
+from mindtorch.core.dispatch.dispatcher import dispatch_state, SCALAR_TYPES
+from mindtorch.core.tensor.stride_rules import suggested_by_first
+from mindtorch.core.tensor.scalars import read
+from mindtorch.core.dispatch.type_promotion import number_dtype
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
 from mindtorch.ops.shapes._sizes import size_of
 from mindtorch.ops.shapes.shape import in_c_order, pad_constant_

@@ -2,14 +2,14 @@
 import functools
 import math
 
-from mindtorch.core import forward_ad
-from mindtorch.core.deterministic import alert
-from mindtorch.core.dispatch import SCALAR_TYPES
-from mindtorch.core.dtypes import I64
-from mindtorch.core.stride_rules import by_operand, format_strides, suggested_format, as_strided_copy, strides_of
-from mindtorch.core.scalars import read
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.dispatch.deterministic import alert
+from mindtorch.core.dispatch.dispatcher import SCALAR_TYPES
+from mindtorch.core.tensor.dtypes import I64
+from mindtorch.core.tensor.stride_rules import by_operand, format_strides, suggested_format, as_strided_copy, strides_of
+from mindtorch.core.tensor.scalars import read
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.creation.random import rand
 from mindtorch.ops.nn._fused import expand_param, check_tensor_arg, scalar_type_name
 from mindtorch.ops.shapes._sizes import int_of

@@ -1,12 +1,13 @@
 """Recurrent networks: kernels for entire layers with backpropagation through time, and the
 functions and cells of torch._VF built on them."""
-from mindtorch.core import autocast, forward_ad
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.op_registry import OPS, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.dispatch import autocast
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.nn._fused import composite_backward, check_tensor_arg
 from mindtorch.ops.nn.dropout import _dropout

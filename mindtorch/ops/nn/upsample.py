@@ -3,11 +3,11 @@ import itertools
 import math
 import warnings
 
-from mindtorch.core.dtypes import U8
-from mindtorch.core.grad_mode import mode as grad_mode
-from mindtorch.core.stride_rules import by_operand
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor.dtypes import U8
+from mindtorch.core.autograd.grad_mode import mode as grad_mode
+from mindtorch.core.tensor.stride_rules import by_operand
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.nn._fused import composite_backward_upcast, check_tensor_arg, scalar_type_name
 from mindtorch.ops.basic import mul_
 from mindtorch.ops.linalg.matmul import bmm_

@@ -1,6 +1,6 @@
 """all and any along axes; scatter and gather along one axis, from which max, sort, topk, median and
 their gradients are built."""
-from mindtorch.core.primitives import primitive
+from mindtorch.core.dispatch.primitives import primitive
 
 #: `put_at`: zeros of `shape` with the values at `index` (a tensor) along `axis`. `keepdim`: index
 #: and values have full rank. `repeated`: an index may occur several times, and its values are

@@ -1,10 +1,10 @@
 """Counting: bincount and histograms. They have no gradients: backward raises an error, as in
 PyTorch."""
-from mindtorch.core.dtypes import I64
-from mindtorch.core.return_types import struct
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.dtypes import I64
+from mindtorch.core.tensor.return_types import struct
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.basic import cast

@@ -1,10 +1,10 @@
 """Order statistics: median, k-th value, mode, quantiles."""
-from mindtorch.core import forward_ad
-from mindtorch.core.stride_rules import like
-from mindtorch.core.return_types import struct
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.tensor.stride_rules import like
+from mindtorch.core.tensor.return_types import struct
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops.reduction._along import put_at, take_at
 from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
 from mindtorch.ops._operands import scalar

@@ -1,8 +1,8 @@
 """Primitives along one axis: flips, shifts, cumulative sums and products, linear recurrences."""
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import like
-from mindtorch.core.primitives import primitive
-from mindtorch.core.sync import of_all
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import like
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops.basic import conj, mul_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.reduction._along import all_

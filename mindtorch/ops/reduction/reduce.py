@@ -5,18 +5,18 @@ Median, mode and quantiles are in `mindtorch/ops/reduction/_order_stats.py`, his
 """
 import math
 
-from mindtorch.core import forward_ad
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import F32, U8, as_np
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.stride_rules import as_computed
-from mindtorch.core.scalars import read
-from mindtorch.core.type_promotion import promote_int_to_float, promote_pair
-from mindtorch.core.return_types import made, struct
-from mindtorch.core.op_registry import OPS, SameDtype, register_op, store_out
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import of_all
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import F32, U8, as_np
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.stride_rules import as_computed
+from mindtorch.core.tensor.scalars import read
+from mindtorch.core.dispatch.type_promotion import promote_int_to_float, promote_pair
+from mindtorch.core.tensor.return_types import made, struct
+from mindtorch.core.dispatch.op_registry import OPS, SameDtype, register_op, store_out
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops.reduction._along import all_, any_, put_at
 from mindtorch.ops.reduction._running import product_of_others
 from mindtorch.ops._checks import as_index, check_tensor, tensor_type_error, not_implemented, wrap_dim, wrap_dims

@@ -1,15 +1,15 @@
 """Cumulative ops along one axis, differences and numerical integration."""
 import math
 
-from mindtorch.core import dtypes
-from mindtorch.core.dtypes import C64, U8, as_np
-from mindtorch.core.stride_rules import pointwise
-from mindtorch.core.scalars import number_of, read
-from mindtorch.core.type_promotion import promote_int_to_float, promote_pair, promote_types
-from mindtorch.core.return_types import made, struct
-from mindtorch.core.op_registry import OPS, inplace_method, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.dtypes import C64, U8, as_np
+from mindtorch.core.tensor.stride_rules import pointwise
+from mindtorch.core.tensor.scalars import number_of, read
+from mindtorch.core.dispatch.type_promotion import promote_int_to_float, promote_pair, promote_types
+from mindtorch.core.tensor.return_types import made, struct
+from mindtorch.core.dispatch.op_registry import OPS, inplace_method, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim, wrap_dims
 from mindtorch.ops._operands import scalar

@@ -1,12 +1,12 @@
 """Sorting and searching: sort, topk, unique, searchsorted, isin."""
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import I32, I64
-from mindtorch.core.stride_rules import like
-from mindtorch.core.type_promotion import number_dtype
-from mindtorch.core.return_types import made, struct
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, ScalarOperand, is_tensor
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import I32, I64
+from mindtorch.core.tensor.stride_rules import like
+from mindtorch.core.dispatch.type_promotion import number_dtype
+from mindtorch.core.tensor.return_types import made, struct
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
 from mindtorch.ops._operands import derivative_not_implemented

@@ -1,5 +1,5 @@
 """Copying variants of the view ops, under PyTorch's names: view_copy, permute_copy, ..."""
-from mindtorch.core.op_registry import register_op
+from mindtorch.core.dispatch.op_registry import register_op
 from mindtorch.ops.shapes import _memory, _splits, views
 from mindtorch.ops.indexing._basic_index import pick_alias
 from mindtorch.ops.shapes._sizes import ints_of

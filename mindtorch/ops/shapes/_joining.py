@@ -1,8 +1,8 @@
 """Joining tensors along an existing or a new dim. Shared by cat, stack and the gradients of split
 and unbind."""
-from mindtorch.core.stride_rules import STRIDED, format_of, format_strides, in_format, as_computed, suggested
-from mindtorch.core.type_promotion import result_dtype
-from mindtorch.core.tensor_list_primitive import tensor_list_primitive
+from mindtorch.core.tensor.stride_rules import STRIDED, format_of, format_strides, in_format, as_computed, suggested
+from mindtorch.core.dispatch.type_promotion import result_dtype
+from mindtorch.core.dispatch.tensor_list_primitive import tensor_list_primitive
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.indexing._basic_index import along, narrow, pick_select, tensor_list

@@ -1,12 +1,12 @@
 """Views of a tensor's raw memory: as_strided, other dtypes, complex numbers as pairs."""
-from mindtorch.core import dtypes
-from mindtorch.core.inplace import storage_extent, base_geometry, scatter_region, scalar_type_name
-from mindtorch.core.conj_neg_bits import bits_of, is_conj
-from mindtorch.core.dtypes import as_np
-from mindtorch.core.stride_rules import contiguous, as_computed
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import set_device, version_counter
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.inplace import storage_extent, base_geometry, scatter_region, scalar_type_name
+from mindtorch.core.tensor.conj_neg_bits import bits_of, is_conj
+from mindtorch.core.tensor.dtypes import as_np
+from mindtorch.core.tensor.stride_rules import contiguous, as_computed
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import set_device, version_counter
 from mindtorch.ops.basic import clone
 from mindtorch.ops.indexing._basic_index import pick_alias
 from mindtorch.ops.shapes._sizes import int_of, ints_of

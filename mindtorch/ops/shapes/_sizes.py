@@ -2,9 +2,9 @@
 from operator import index
 
 from mindtorch.backend.strides import check_rank, contiguous_strides, infer_size  # noqa: F401
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 
 
 # ------------------------------------------------------------------ arguments

@@ -1,10 +1,10 @@
 """View ops that return several views: split, chunk, tensor_split, unbind."""
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import I64
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import I64
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.indexing._basic_index import along, narrow, pick
 from mindtorch.ops.shapes._joining import cat_tensors, stack_tensors

@@ -3,15 +3,15 @@ triangles, padding."""
 import warnings
 
 from mindtorch.backend.strides import check_rank
-from mindtorch.core import device as _device
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import F32, I64, as_np
-from mindtorch.core.stride_rules import STRIDED, contiguous_strides, format_of, is_format, as_computed, like, suggested_by_first
-from mindtorch.core.scalars import read
-from mindtorch.core.op_registry import check_extent, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import ScalarOperand, Tensor, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import F32, I64, as_np
+from mindtorch.core.tensor.stride_rules import STRIDED, contiguous_strides, format_of, is_format, as_computed, like, suggested_by_first
+from mindtorch.core.tensor.scalars import read
+from mindtorch.core.dispatch.op_registry import check_extent, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops._checks import check_tensor, not_implemented, wrap_dim
 from mindtorch.ops.basic import cast, new_full, sum_to
 from mindtorch.ops.indexing._gather import select_rows

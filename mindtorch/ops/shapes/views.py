@@ -4,13 +4,13 @@ Nothing is copied, and writes through a view are visible in the input.
 """
 import warnings
 
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dispatch import dispatch_state, dispatch_op, dispatching
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.stride_rules import can_view
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Size, Tensor, is_tensor
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.dispatch.dispatcher import dispatch_state, dispatch_op, dispatching
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.stride_rules import can_view
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Size, Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.shapes._memory import view_dtype
 from mindtorch.ops.indexing._basic_index import along, narrow as narrow_, pick_alias, pick_select, tensor_list

@@ -1,12 +1,12 @@
 """Short-time Fourier transform and its inverse."""
 import warnings
 
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import C64, F32, F64
-from mindtorch.core.stride_rules import as_computed
-from mindtorch.core.op_registry import register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import C64, F32, F64
+from mindtorch.core.tensor.stride_rules import as_computed
+from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.shapes._sizes import int_of

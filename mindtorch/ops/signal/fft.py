@@ -4,11 +4,11 @@ and shifts.
 The adjoint of a transform is the inverse transform with "backward" and "forward" swapped, so the
 primitives are each other's gradients. stft and istft are in `mindtorch/ops/signal/_stft.py`.
 """
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import C64, C128, F32, default_np
-from mindtorch.core.type_promotion import promote_int_to_float
-from mindtorch.core.op_registry import SameDtype, register_op, store_out
-from mindtorch.core.primitives import primitive
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import C64, C128, F32, default_np
+from mindtorch.core.dispatch.type_promotion import promote_int_to_float
+from mindtorch.core.dispatch.op_registry import SameDtype, register_op, store_out
+from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.shapes._sizes import int_of
 from mindtorch.ops.basic import cast, conj, mul_

@@ -3,19 +3,20 @@
 The ops on sparse tensors are in the other modules of this package, which are loaded with the first
 sparse tensor. A sparse tensor shares the autograd graph of its values. Each op is therefore written
 with dense ops on values and coordinates, which makes it differentiable. All other ops raise
-NotImplementedError (see `mindtorch/core/sparse.py`).
+NotImplementedError (see `mindtorch/core/tensor/sparse.py`).
 """
 import importlib
 import math
 
-from mindtorch.core import device as _device, dtypes, sparse as sparse_core
-from mindtorch.core.inplace import scalar_type_name
-from mindtorch.core.dtypes import I32, I64, as_np, of_np
-from mindtorch.core.sparse import CompressedTensor, SparseTensor, SparseUse, at_first, dispatch, meaning, sparse_of
-from mindtorch.core.op_registry import OPS, register_op
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Tensor, attributes, is_tensor
-from mindtorch.core.sync import to_host as host_values
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes, sparse as sparse_core
+from mindtorch.core.tensor.inplace import scalar_type_name
+from mindtorch.core.tensor.dtypes import I32, I64, as_np, of_np
+from mindtorch.core.tensor.sparse import CompressedTensor, SparseTensor, SparseUse, at_first, dispatch, meaning, sparse_of
+from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Tensor, attributes, is_tensor
+from mindtorch.core.tensor.sync import to_host as host_values
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.basic import cast, conj, move
 from mindtorch.ops.creation._from_data import CPU, empty_, zeros_

@@ -5,13 +5,14 @@ Computations with them are in `mindtorch/ops/sparse/_compressed_ops.py`.
 import importlib
 import math
 
-from mindtorch.core import device as _device, dtypes
-from mindtorch.core.dtypes import NUMBER_TYPES, as_np
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, sparse_of
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import Parameter, Tensor, detached, is_tensor
-from mindtorch.core.sync import to_host as host_values
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.dtypes import NUMBER_TYPES, as_np
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, sparse_of
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import Parameter, Tensor, detached, is_tensor
+from mindtorch.core.tensor.sync import to_host as host_values
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.sparse import (_add_up, _gather, _invariants, _keys, _merged, _nonzero, _packed, _compressed_to_coo_indices, coalesce, is_sparse,

@@ -1,11 +1,11 @@
 """Computations with compressed sparse tensors."""
 import math
 
-from mindtorch.core import inplace
-from mindtorch.core.type_promotion import result_dtype
-from mindtorch.core.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, dispatch
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor import inplace
+from mindtorch.core.dispatch.type_promotion import result_dtype
+from mindtorch.core.tensor.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, dispatch
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import wrap_dims
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import _dots, _compressed_to_coo_indices, _product, _top, coalesce, is_sparse

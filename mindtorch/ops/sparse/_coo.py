@@ -1,10 +1,10 @@
 """Sparse COO tensors: public accessors, printing, autograd, copies and dtypes."""
 import math
 
-from mindtorch.core import dtypes
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.sparse import SparseTensor
-from mindtorch.core.tensor import Parameter, Tensor, detached
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.sparse import SparseTensor
+from mindtorch.core.tensor.tensor import Parameter, Tensor, detached
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import clone
 from mindtorch.ops.sparse import _implements, _method, _same_pattern, is_sparse

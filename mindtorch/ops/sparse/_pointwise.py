@@ -1,13 +1,13 @@
 """Sparse COO tensors: elementwise and in-place ops."""
 import math
 
-from mindtorch.core import inplace
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.scalars import NUMBER
-from mindtorch.core.type_promotion import result_dtype
-from mindtorch.core.sparse import Sparse, SparseTensor, dispatch, meaning, sparse_of
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import Tensor, attributes, is_tensor
+from mindtorch.core.tensor import inplace
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.scalars import NUMBER
+from mindtorch.core.dispatch.type_promotion import result_dtype
+from mindtorch.core.tensor.sparse import Sparse, SparseTensor, dispatch, meaning, sparse_of
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import Tensor, attributes, is_tensor
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import (_add_up, _common, _gather, _keys, _implements, _merged, _method, _nonzero, _empty_coo, _paired, _raise_unsupported, _rows,
                                   _same_pattern, _split, coalesce, is_sparse, to_dense)

@@ -1,6 +1,6 @@
 """Sparse COO tensors: products."""
-from mindtorch.core.sparse import Sparse, SparseTensor, SparseUse, meaning, sparse_of
-from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor.sparse import Sparse, SparseTensor, SparseUse, meaning, sparse_of
+from mindtorch.core.dispatch.op_registry import OPS
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.sparse import (_add_up, _by_rows, _compressed_to_coo_indices, _gather, _implements, _keys, _method, _product, _raise_unsupported,
                                   _sparse_product, _unique, is_sparse)

@@ -1,7 +1,7 @@
 """Sparse COO tensors: sums, norms, softmax."""
-from mindtorch.core.dtypes import as_np
-from mindtorch.core.sparse import sparse_of
-from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor.dtypes import as_np
+from mindtorch.core.tensor.sparse import sparse_of
+from mindtorch.core.dispatch.op_registry import OPS
 from mindtorch.ops._checks import wrap_dim, wrap_dims
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import _add_up, _gather, _group_max, _keys, _implements, _raise_unsupported, _rows, _same_pattern, _split, _unique, coalesce

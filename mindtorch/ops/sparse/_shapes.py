@@ -1,9 +1,9 @@
 """Sparse COO tensors: shapes, indexing, joining."""
-from mindtorch.core.dtypes import I64, NUMBER_TYPES, as_np
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.type_promotion import promote_types
-from mindtorch.core.sparse import SparseTensor, sparse_of
-from mindtorch.core.op_registry import OPS
+from mindtorch.core.tensor.dtypes import I64, NUMBER_TYPES, as_np
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.dispatch.type_promotion import promote_types
+from mindtorch.core.tensor.sparse import SparseTensor, sparse_of
+from mindtorch.core.dispatch.op_registry import OPS
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import _at, _gather, _implements, _method, _empty_coo, _picked, _raise_unsupported, _rows, is_sparse, no_memory_format

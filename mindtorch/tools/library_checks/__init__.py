@@ -33,6 +33,6 @@ def run(name, device="cpu", hook=True):
         CHECKS[name][0]()
     print("FIGURES", json.dumps(seen.calls), flush=True)
     if device != "cpu":
-        from mindtorch.core import device_dispatch
+        from mindtorch.core.device import device_dispatch
         print("ASKED", json.dumps({"kernels": sorted(device_dispatch.called_primitives(device)), "host": sorted(n for kind,
                 n in device_dispatch.FALLBACKS if kind == device)}), flush=True)

@@ -92,7 +92,7 @@ def attach():
     def report():
         if not library.standin_in_use():        # a launcher, a worker that loads data, a forked child
             return
-        from mindtorch.core import device_dispatch
+        from mindtorch.core.device import device_dispatch
         entry = {"fallbacks": {name: n for (_, name), n in device_dispatch.FALLBACKS.items()}, "random": os.environ.get("MINDTORCH_NPU_RANDOM", "device")}
         try:
             entry["allocated"] = ms.runtime.max_memory_allocated()

@@ -1,10 +1,14 @@
 """torch._C: the few names that Python code outside PyTorch uses. No native module is behind it."""
 from mindtorch.backend.cpu.host import address as _address
-from mindtorch.core import deterministic as _determinism, device as _device, forward_ad, storage_impl as _memory, functorch_levels
-from mindtorch.core.device import device  # noqa: F401
-from mindtorch.core.dtypes import dtype  # noqa: F401
-from mindtorch.core.grad_mode import is_grad_enabled, mode
-from mindtorch.core.tensor import Size, Tensor  # noqa: F401
+from mindtorch.core.dispatch import deterministic as _determinism
+from mindtorch.core.device import device as _device
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.tensor import storage_impl as _memory
+from mindtorch.core.transforms import functorch_levels
+from mindtorch.core.device.device import device  # noqa: F401
+from mindtorch.core.tensor.dtypes import dtype  # noqa: F401
+from mindtorch.core.autograd.grad_mode import is_grad_enabled, mode
+from mindtorch.core.tensor.tensor import Size, Tensor  # noqa: F401
 from mindtorch.ops.linalg.solve import LinAlgError as _LinAlgError  # noqa: F401
 
 TensorBase = _TensorBase = Tensor

@@ -1,8 +1,8 @@
 """torch._C._autograd: saved tensors, saved-tensor hooks, and the state of the running backward
 pass."""
-from mindtorch.core import engine, autograd_graph
-from mindtorch.core.autograd_graph import SavedTensor  # noqa: F401
-from mindtorch.core.tensor import version_counter
+from mindtorch.core.autograd import engine, graph as autograd_graph
+from mindtorch.core.autograd.graph import SavedTensor  # noqa: F401
+from mindtorch.core.tensor.tensor import version_counter
 
 _push_saved_tensors_default_hooks = autograd_graph.push_saved_hooks
 _pop_saved_tensors_default_hooks = autograd_graph.pop_saved_hooks

@@ -1,5 +1,5 @@
 """torch._C._functions: autograd nodes that belong to no op."""
-from mindtorch.core.autograd_graph import AccumulateGrad, Node, new_node  # noqa: F401
+from mindtorch.core.autograd.graph import AccumulateGrad, Node, new_node  # noqa: F401
 from mindtorch.torch.autograd.function import Function
 
 

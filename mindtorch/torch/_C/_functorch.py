@@ -1,13 +1,13 @@
 """torch._C._functorch: queries about functorch transforms and levels.
 
 Transforms that differentiate run on plain tensors tagged with a level number
-(`mindtorch/core/functorch_levels.py`). Inside vmap, a batched tensor represents the slices of another
-tensor (`mindtorch/core/vmap.py`).
+(`mindtorch/core/transforms/functorch_levels.py`). Inside vmap, a batched tensor represents the slices of another
+tensor (`mindtorch/core/transforms/vmap.py`).
 """
 import contextlib
 import enum
 
-from mindtorch.core import vmap as batching, functorch_levels
+from mindtorch.core.transforms import vmap as batching, functorch_levels
 from mindtorch.torch.func import _vmap as vmap
 from mindtorch.torch._refusing import refuse
 

@@ -3,8 +3,8 @@ import heapq
 import threading
 import weakref
 
-from mindtorch.core import engine
-from mindtorch.core.autograd_graph import AccumulateGrad, Node
+from mindtorch.core.autograd import engine
+from mindtorch.core.autograd.graph import AccumulateGrad, Node
 
 
 def _current_graph_task_id():

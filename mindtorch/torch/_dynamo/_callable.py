@@ -11,11 +11,11 @@ import logging
 import re
 
 from mindtorch.backend.graph import mapped, values_in
-from mindtorch.core import autocast as _autocast
-from mindtorch.core import rng as _rng
-from mindtorch.core.grad_mode import mode, no_grad
-from mindtorch.core.rng import Generator
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch import autocast as _autocast
+from mindtorch.core.device import rng as _rng
+from mindtorch.core.autograd.grad_mode import mode, no_grad
+from mindtorch.core.device.rng import Generator
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch import random as _random
 from mindtorch.torch._dynamo import _capture, _guards, config
 from mindtorch.torch._dynamo.exc import BackendCompilerFailed

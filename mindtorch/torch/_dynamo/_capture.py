@@ -25,13 +25,13 @@ from collections import OrderedDict
 
 from mindtorch.backend.cpython import set_profile
 from mindtorch.backend.graph import ResultBuilder, Graph, Node, Value, dtype_name, leaves, signature, values_in
-from mindtorch.core import autocast as _autocast
-from mindtorch.core.dispatch import DISPATCH_ENTRIES
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.rng import Generator, default_generator, device_states
-from mindtorch.core.op_registry import record_of
-from mindtorch.core.tensor import Parameter, Tensor, is_tensor
-from mindtorch.core.tracing import name_of
+from mindtorch.core.dispatch import autocast as _autocast
+from mindtorch.core.dispatch.dispatcher import DISPATCH_ENTRIES
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.device.rng import Generator, default_generator, device_states
+from mindtorch.core.dispatch.op_registry import record_of
+from mindtorch.core.tensor.tensor import Parameter, Tensor, is_tensor
+from mindtorch.core.compile.tracing import name_of
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._dynamo import _guards
 from mindtorch.torch._dynamo.exc import Break

@@ -29,10 +29,10 @@ import numpy as np
 
 import mindtorch
 from mindtorch.backend.cpython import class_address, slot_address, tag_address, tags_work, used_address, watch, word_at
-from mindtorch.core import device as _device
-from mindtorch.core import dtypes as _dtypes
-from mindtorch.core.rng import Generator
-from mindtorch.core.tensor import Parameter, Size, Tensor, attributes, is_tensor
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes as _dtypes
+from mindtorch.core.device.rng import Generator
+from mindtorch.core.tensor.tensor import Parameter, Size, Tensor, attributes, is_tensor
 from mindtorch.torch._dynamo._codes import computes_names, imports_of, module_of, names_of  # noqa: F401
 from mindtorch.torch.nn.modules.module import Module
 

@@ -1,5 +1,5 @@
 """Replay of a captured call that becomes one program of host kernels
-(`mindtorch/core/compiled_graph.py`) after its first replay.
+(`mindtorch/core/compile/compiled_graph.py`) after its first replay.
 
 The first replay runs op by op on the autograd graph (_replay.py). Then the call is recorded and
 from there on runs as a program. If that is not possible, or the program does not apply to a call
@@ -9,8 +9,8 @@ there is no program.
 import logging
 
 from mindtorch.backend.errors import GraphBreak, ShapeMismatch
-from mindtorch.core import compiled_graph
-from mindtorch.core.rng import Generator
+from mindtorch.core.compile import compiled_graph
+from mindtorch.core.device.rng import Generator
 from mindtorch.ops.compiled import composite_backward
 from mindtorch.torch._dynamo import _replay
 from mindtorch.torch._dynamo.utils import counters

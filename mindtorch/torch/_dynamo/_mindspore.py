@@ -1,12 +1,12 @@
 """torch.compile(backend="mindspore"): runs the kernels of a call on the npu device as MindSpore
-graphs (`mindtorch/core/replay.py`)."""
+graphs (`mindtorch/core/compile/replay.py`)."""
 import logging
 
 from mindtorch.backend.errors import FullGraphError
 from mindtorch.backend.graph import leaves
-from mindtorch.core import replay
-from mindtorch.core.device_dispatch import USED
-from mindtorch.core.primitives import sequence
+from mindtorch.core.compile import replay
+from mindtorch.core.device.device_dispatch import USED
+from mindtorch.core.dispatch.primitives import sequence
 from mindtorch.torch._dynamo import config
 from mindtorch.torch._dynamo.exc import Unsupported
 from mindtorch.torch._dynamo.utils import counters

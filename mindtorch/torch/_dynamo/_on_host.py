@@ -1,8 +1,8 @@
 """torch.compile(backend="mindspore") for host tensors: runs a captured call (_capture.py) as
 MindSpore graphs on MindSpore's CPU target.
 
-The captured ops run on bridge tensors (`mindtorch/core/host_graph_bridge.py`) in a session
-(`mindtorch/core/replay.py`). Graphs are therefore built and managed as on the npu device, and
+The captured ops run on bridge tensors (`mindtorch/core/compile/host_graph_bridge.py`) in a session
+(`mindtorch/core/compile/replay.py`). Graphs are therefore built and managed as on the npu device, and
 backward passes through them are graphs too. A call that cannot be computed this way is replayed on
 the host, and the reason is reported.
 """
@@ -14,12 +14,13 @@ import numpy as np
 from mindtorch.backend.errors import FullGraphError
 from mindtorch.backend.device import storage_array
 from mindtorch.backend.graph import mapped
-from mindtorch.core import autocast as _autocast
-from mindtorch.core import device_dispatch, replay, host_graph_bridge
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.rng import Generator
-from mindtorch.core.primitives import sequence
-from mindtorch.core.tensor import Parameter
+from mindtorch.core.dispatch import autocast as _autocast
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.compile import replay, host_graph_bridge
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.device.rng import Generator
+from mindtorch.core.dispatch.primitives import sequence
+from mindtorch.core.tensor.tensor import Parameter
 from mindtorch.torch import random as _random
 from mindtorch.torch._dynamo import _callable, _replay
 from mindtorch.torch._dynamo._mindspore import level_of

@@ -12,7 +12,7 @@ guarded state.
 import types
 import weakref
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.torch._dynamo import config
 from mindtorch.torch._dynamo._callable import is_callable
 from mindtorch.torch._dynamo.eval_frame import Compiled, _Call as _Whole, log, state

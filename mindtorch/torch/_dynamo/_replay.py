@@ -1,10 +1,10 @@
 """Captured calls as straight-line Python code: one line per op, no modules, no control flow."""
 
 from mindtorch.backend.graph import ResultBuilder, Value, last_uses, values_in
-from mindtorch.core import autocast as _autocast
-from mindtorch.core.conj_neg_bits import bits_of
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Parameter, Tensor, attributes, own_names, is_tensor
+from mindtorch.core.dispatch import autocast as _autocast
+from mindtorch.core.tensor.conj_neg_bits import bits_of
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.tensor import Parameter, Tensor, attributes, own_names, is_tensor
 from mindtorch.torch._dynamo import _guards
 
 

@@ -14,15 +14,15 @@ import weakref
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.c_kernels import conv_norm_lstm
 from mindtorch.backend.mindspore.private import native_recording
-from mindtorch.core import dispatch, autocast as _autocast
-from mindtorch.core import device as _device
-from mindtorch.core import dtypes as _dtypes
-from mindtorch.core import primitives as _tape
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.dispatch import dispatcher, autocast as _autocast
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes as _dtypes
+from mindtorch.core.dispatch import primitives as _tape
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
-from mindtorch.core import replay as _lazy
-from mindtorch.core.device_dispatch import USED as _USED
+from mindtorch.core.compile import replay as _lazy
+from mindtorch.core.device.device_dispatch import USED as _USED
 from mindtorch.torch._dynamo import _callable, _capture, _guards, _host_inductor, _mindspore, config
 from mindtorch.torch._dynamo._replay import Program, Spec, tensors_of
 from mindtorch.torch._dynamo.exc import FailOnRecompileLimitHit, RecompileError, Unsupported
@@ -80,9 +80,9 @@ def _special():
     """Returns why nothing can be captured or replayed in the current state, or None."""
     if _protocol.state.modes:
         return "a TorchFunctionMode is active"
-    if dispatch.is_enabled("ops", "meta"):
+    if dispatcher.is_enabled("ops", "meta"):
         _protocol._meta_unwanted()
-        if dispatch.is_enabled("ops", "meta"):
+        if dispatcher.is_enabled("ops", "meta"):
             return "there are meta tensors"
     if _tape.saved_hooks:
         return "saved tensor hooks are active"

@@ -3,7 +3,7 @@ import collections
 import functools
 import warnings
 
-from mindtorch.core import replay
+from mindtorch.core.compile import replay
 from mindtorch.torch._refusing import refuse
 
 #: "frames" (total, ok), "stats" (unique_graphs, calls_captured), "graph_break" (reason -> count),

@@ -1,5 +1,5 @@
 """torch._functorch.autograd_function: custom functions under transforms."""
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.func._custom import VmapInfo, custom_vmap, has_vmap_rule
 
 __all__ = ["VmapInfo", "CtxWithSavedTensors", "CtxCustomSave", "WrappedCtx", "reductify", "reductify_leaf", "has_overridden_vmap_rule", "custom_vmap"]

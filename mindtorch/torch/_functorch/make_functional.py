@@ -4,7 +4,7 @@ This is functorch's older API; torch.func.functional_call supersedes it.
 """
 import copy
 
-from mindtorch.core.op_registry import OPS
+from mindtorch.core.dispatch.op_registry import OPS
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.utils.stateless import _reparametrize_module
 

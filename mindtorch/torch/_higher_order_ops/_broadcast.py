@@ -1,7 +1,7 @@
 """Evaluates functions of scalars on entire tensors by broadcasting, if that is certain to be
 equivalent."""
-from mindtorch.core.dispatch import DISPATCH_ENTRIES
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch.dispatcher import DISPATCH_ENTRIES
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.overrides import TorchFunctionMode
 
 #: functions and methods that compute each result element from one element of each operand

@@ -1,6 +1,6 @@
 """torch._higher_order_ops.associative_scan."""
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._higher_order_ops._operators import operator
 from mindtorch.torch._higher_order_ops.scan import _dimension
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten

@@ -2,8 +2,8 @@
 score matrix."""
 import math
 
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
 from mindtorch.torch._higher_order_ops._operators import operator
@@ -60,7 +60,7 @@ def math_attention(query, key, value, score_mod, mask_mod, scale, score_mod_othe
 
 
 def _float32():
-    from mindtorch.core.dtypes import float32
+    from mindtorch.core.tensor.dtypes import float32
     return float32
 
 

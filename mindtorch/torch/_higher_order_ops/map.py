@@ -1,6 +1,6 @@
 """torch._higher_order_ops.map."""
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._higher_order_ops._operators import operator
 from mindtorch.torch.utils._pytree import tree_flatten, tree_unflatten
 

@@ -1,5 +1,5 @@
 """torch._higher_order_ops.scan."""
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._higher_order_ops._operators import operator
 from mindtorch.torch._higher_order_ops.map import stacked
 from mindtorch.torch.utils._pytree import tree_flatten, tree_map, tree_unflatten

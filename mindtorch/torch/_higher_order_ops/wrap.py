@@ -1,5 +1,5 @@
 """torch._higher_order_ops.wrap: operators that call a function in some context."""
-from mindtorch.core import grad_mode
+from mindtorch.core.autograd import grad_mode
 from mindtorch.torch._higher_order_ops._operators import operator
 
 __all__ = ["tag_activation_checkpoint", "wrap_activation_checkpoint", "wrap_with_autocast", "wrap_with_set_grad_enabled", "dynamo_bypassing_wrapper", "wrap"]

@@ -4,10 +4,10 @@ import functools
 import threading
 import warnings
 
-from mindtorch.core import autocast as _core
-from mindtorch.core import device as _device
-from mindtorch.core import dtypes
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch import autocast as _core
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.tensor import is_tensor
 
 #: Capture policy of this module's functions under torch.compile (see `torch/_dynamo/_capture.py`).
 CAPTURE = "followed"

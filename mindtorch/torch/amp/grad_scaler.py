@@ -5,10 +5,10 @@ import warnings
 import numpy as np
 
 import mindtorch.torch as torch
-from mindtorch.core import device as _device
-from mindtorch.core.dtypes import LOW
-from mindtorch.core.tensor import adopt, bump_version, wrap_array, is_tensor
-from mindtorch.core.storage_impl import host_memory
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor.dtypes import LOW
+from mindtorch.core.tensor.tensor import adopt, bump_version, wrap_array, is_tensor
+from mindtorch.core.tensor.storage_impl import host_memory
 
 __all__ = ["GradScaler", "OptState"]
 

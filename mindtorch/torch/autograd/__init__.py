@@ -5,16 +5,18 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core import vmap, engine, forward_ad as forward, meta, autograd_graph, functorch_levels
-from mindtorch.core.device import cpu as cpu_device
-from mindtorch.core.dispatch import dispatch_state, is_enabled
-from mindtorch.core.dtypes import of_np
-from mindtorch.core.error_messages import is_pytorch_tensor, type_name
-from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
+from mindtorch.core.transforms import vmap, functorch_levels
+from mindtorch.core.autograd import engine, forward_ad as forward, graph as autograd_graph
+from mindtorch.core.dispatch import meta
+from mindtorch.core.device.device import cpu as cpu_device
+from mindtorch.core.dispatch.dispatcher import dispatch_state, is_enabled
+from mindtorch.core.tensor.dtypes import of_np
+from mindtorch.core.dispatch.error_messages import is_pytorch_tensor, type_name
+from mindtorch.core.autograd.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
-from mindtorch.core.sparse import Sparse, SparseUse
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import TRANSFORMS, Size, Tensor, shallow_copy, is_tensor, wrap_array  # noqa: F401
+from mindtorch.core.tensor.sparse import Sparse, SparseUse
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import TRANSFORMS, Size, Tensor, shallow_copy, is_tensor, wrap_array  # noqa: F401
 from mindtorch.ops.basic import new_full
 from mindtorch.torch.autograd import anomaly_mode, forward_ad, functional, graph, profiler, profiler_util  # noqa: F401
 from mindtorch.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly  # noqa: F401

@@ -1,9 +1,9 @@
 """Jacobians by forward-mode AD: one tangent per element of an input, all propagated at once."""
 import numpy as np
 
-from mindtorch.core import forward_ad
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.sync import tensor_from
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.sync import tensor_from
 
 
 def units(x):

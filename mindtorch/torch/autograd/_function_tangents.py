@@ -1,8 +1,8 @@
 """Forward-mode AD through custom autograd functions: the arguments of `Function.jvp` and the checks
 of its results."""
-from mindtorch.core import forward_ad
-from mindtorch.core.forward_ad import state
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.autograd.forward_ad import state
+from mindtorch.core.tensor.tensor import is_tensor
 
 _VIEW = "A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view"
 

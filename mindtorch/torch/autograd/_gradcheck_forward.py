@@ -1,9 +1,9 @@
 """gradcheck of forward mode: compares tangents with central differences."""
 import numpy as np
 
-from mindtorch.core import forward_ad as forward
-from mindtorch.core.tensor import is_tensor
-from mindtorch.core.sync import tensor_from, to_host
+from mindtorch.core.autograd import forward_ad as forward
+from mindtorch.core.tensor.tensor import is_tensor
+from mindtorch.core.tensor.sync import tensor_from, to_host
 from mindtorch.torch.autograd import forward_ad
 
 

@@ -3,10 +3,11 @@ its memory."""
 import threading
 import weakref
 
-from mindtorch.core import dispatch, autograd_graph
-from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import detached, is_tensor, version_counter
-from mindtorch.core.tracing import writes_first
+from mindtorch.core.dispatch import dispatcher
+from mindtorch.core.autograd import graph as autograd_graph
+from mindtorch.core.autograd.grad_mode import no_grad
+from mindtorch.core.tensor.tensor import detached, is_tensor, version_counter
+from mindtorch.core.compile.tracing import writes_first
 
 
 class _Here(threading.local):
@@ -84,7 +85,7 @@ def _tensors(x):
         yield x
 
 
-@dispatch.register_layer("ops", "saves")
+@dispatcher.register_layer("ops", "saves")
 def _look(entry, args, kwargs, below):
     context = _here.context
     if context is not None:
@@ -113,12 +114,12 @@ class allow_mutation_on_saved_tensors:
             raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
         self.context = context = AllowMutationOnSavedContext()
         autograd_graph.push_saved_hooks(context.pack, context.unpack)
-        dispatch.enable_layer("ops", "saves")
+        dispatcher.enable_layer("ops", "saves")
         _here.context = context
         return context
 
     def __exit__(self, *exc):
         _here.context = None
-        dispatch.disable_layer("ops", "saves")
+        dispatcher.disable_layer("ops", "saves")
         autograd_graph.pop_saved_hooks()
         self.context.clear()

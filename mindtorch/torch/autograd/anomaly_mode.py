@@ -2,11 +2,11 @@
 import traceback
 import warnings
 
-from mindtorch.core import dispatch, primitives
-from mindtorch.core.inplace import new_nodes
-from mindtorch.core.autograd_graph import sequence
-from mindtorch.core.tensor import is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.dispatch import dispatcher, primitives
+from mindtorch.core.tensor.inplace import new_nodes
+from mindtorch.core.autograd.graph import sequence
+from mindtorch.core.tensor.tensor import is_tensor
+from mindtorch.core.tensor.sync import to_host
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -35,7 +35,7 @@ def _tensors(x):
             yield from _tensors(y)
 
 
-@dispatch.register_layer("ops", "anomaly")
+@dispatcher.register_layer("ops", "anomaly")
 def _noted(entry, args, kwargs, below):
     since = next(sequence)
     out = below(entry, args, kwargs)
@@ -46,7 +46,7 @@ def _noted(entry, args, kwargs, below):
 
 def _switch(on, check_nan=True):
     if on is not _State.enabled:
-        (dispatch.enable_layer if on else dispatch.disable_layer)("ops", "anomaly")
+        (dispatcher.enable_layer if on else dispatcher.disable_layer)("ops", "anomaly")
     _State.enabled, _State.check_nan = on, check_nan
     primitives.anomaly, primitives.stack_recorder = (_report, note) if on else (None, None)
 

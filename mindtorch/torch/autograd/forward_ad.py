@@ -6,11 +6,11 @@ be nested.
 """
 from collections import namedtuple
 
-from mindtorch.core import forward_ad
-from mindtorch.core.dispatch import dispatch_state
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.grad_mode import GradMode
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.autograd.grad_mode import GradMode
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["UnpackedDualTensor", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual", "dual_level"]
 
@@ -70,7 +70,7 @@ def make_dual(tensor, tangent, *, level=None):
 
 
 def dual_of(tensor, tangent, level):
-    """Returns a view of `tensor` with a tangent at a level of `core/forward_ad.py`."""
+    """Returns a view of `tensor` with a tangent at a level of `core/autograd/forward_ad.py`."""
     if forward_ad.tangent(tensor, level) is not None:
         raise RuntimeError(f"Making a dual Tensor based on a Tensor that already has a forward gradient at the same level {_shown(level)} is not supported.")
     check_tangent(tensor, tangent)

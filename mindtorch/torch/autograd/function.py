@@ -3,13 +3,15 @@ import functools
 import importlib
 import warnings
 
-from mindtorch.core import vmap, forward_ad, primitives, functorch_levels
-from mindtorch.core.dispatch import dispatch_state
-from mindtorch.core.grad_mode import mode, no_grad
-from mindtorch.core.mindspore_grad import link, native_recording
-from mindtorch.core.primitives import Node, new_node
-from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, VersionCounter, shallow_copy, bump_version, detached, creation_meta_message, version_counter, is_tensor
-from mindtorch.core.view_meta import register_view
+from mindtorch.core.transforms import vmap, functorch_levels
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.dispatch import primitives
+from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.autograd.grad_mode import mode, no_grad
+from mindtorch.core.mindspore.grad import link, native_recording
+from mindtorch.core.dispatch.primitives import Node, new_node
+from mindtorch.core.tensor.tensor import TRANSFORMS, Parameter, Tensor, VersionCounter, shallow_copy, bump_version, detached, creation_meta_message, version_counter, is_tensor
+from mindtorch.core.tensor.view_meta import register_view
 from mindtorch.ops.creation.create import zeros_
 from mindtorch.torch.autograd import _function_tangents
 
@@ -392,7 +394,7 @@ def _check_dirty(x, count):
 
 
 def _dirty(x, node, i):
-    from mindtorch.core import inplace
+    from mindtorch.core.tensor import inplace
     if native_recording():
         raise NotImplementedError("autograd.Function that writes to its input in place (mark_dirty) inside MindSpore's "
                                   f"value_and_grad (dtype {x.dtype}, device {x.device}); use backward() or an out-of-place "

@@ -1,9 +1,9 @@
 """torch.autograd.functional: Jacobians, Hessians and their products, by reverse mode (optionally
 forward mode for the matrices)."""
-from mindtorch.core import forward_ad
-from mindtorch.core.grad_mode import enable_grad
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import set_requires_grad, is_tensor
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.autograd.grad_mode import enable_grad
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import set_requires_grad, is_tensor
 from mindtorch.torch.autograd._columns import columns, units
 
 __all__ = ["vjp", "jvp", "jacobian", "hessian", "hvp", "vhp"]

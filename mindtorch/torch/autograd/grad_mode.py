@@ -1,9 +1,9 @@
 """torch.autograd.grad_mode."""
 import threading
 
-from mindtorch.core.grad_mode import (GradMode as _DecoratorContextManager, enable_grad, inference_mode,  # noqa: F401
+from mindtorch.core.autograd.grad_mode import (GradMode as _DecoratorContextManager, enable_grad, inference_mode,  # noqa: F401
                                       no_grad, set_grad_enabled)
-from mindtorch.core.tensor import is_tensor, version_counter
+from mindtorch.core.tensor.tensor import is_tensor, version_counter
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "inference_mode", "set_multithreading_enabled"]
 

@@ -9,12 +9,12 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core.grad_mode import enable_grad, no_grad
-from mindtorch.core.sparse import sparse_of
-from mindtorch.core.tensor import wrap_array, is_tensor
-from mindtorch.core.sync import tensor_from, to_host
-from mindtorch.core.tensor_wrappers import is_wrapped
-from mindtorch.core import device_dispatch
+from mindtorch.core.autograd.grad_mode import enable_grad, no_grad
+from mindtorch.core.tensor.sparse import sparse_of
+from mindtorch.core.tensor.tensor import wrap_array, is_tensor
+from mindtorch.core.tensor.sync import tensor_from, to_host
+from mindtorch.core.tensor.tensor_wrappers import is_wrapped
+from mindtorch.core.device import device_dispatch
 from mindtorch.torch.autograd.function import Function
 
 __all__ = ["gradcheck", "gradgradcheck", "GradcheckError"]

@@ -2,9 +2,10 @@
 import abc
 import contextlib
 
-from mindtorch.core import engine, autograd_graph, primitives
-from mindtorch.core.engine import GradientEdge
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.autograd import engine, graph as autograd_graph
+from mindtorch.core.dispatch import primitives
+from mindtorch.core.autograd.engine import GradientEdge
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "Node", "increment_version",
            "register_multi_grad_hook", "get_gradient_edge", "GradientEdge", "allow_mutation_on_saved_tensors"]
@@ -86,7 +87,7 @@ def get_gradient_edge(tensor):
 
 def increment_version(tensor):
     """Increments the version counter of the tensor(s), for a write that autograd did not see."""
-    from mindtorch.core.tensor import bump_version
+    from mindtorch.core.tensor.tensor import bump_version
     for t in ([tensor] if is_tensor(tensor) else tensor):
         bump_version(t)
 

@@ -17,10 +17,10 @@ import os
 import threading
 import time
 
-from mindtorch.core import engine, autograd_graph
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import is_tensor
-from mindtorch.core.storage_impl import owns_memory
+from mindtorch.core.autograd import engine, graph as autograd_graph
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.tensor import is_tensor
+from mindtorch.core.tensor.storage_impl import owns_memory
 from mindtorch.torch import _function_protocol as _protocol
 
 __all__ = ["record_function", "profile", "EventList", "FunctionEvent", "FunctionEventAvg", "emit_nvtx", "emit_itt", "Kernel", "Interval",

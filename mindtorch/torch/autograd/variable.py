@@ -1,6 +1,6 @@
 """torch.autograd.Variable: a tensor, since PyTorch 0.4."""
-from mindtorch.core import engine
-from mindtorch.core.tensor import Tensor, detached, set_requires_grad
+from mindtorch.core.autograd import engine
+from mindtorch.core.tensor.tensor import Tensor, detached, set_requires_grad
 
 
 class _VariableMeta(type):

@@ -7,7 +7,7 @@ import contextlib
 
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.cpu.host import OutOfMemoryError  # noqa: F401
-from mindtorch.core import device as _device, device_dispatch as _devices
+from mindtorch.core.device import device as _device, device_dispatch as _devices
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.cuda import amp, jiterator, memory, streams  # noqa: F401
 from mindtorch.torch.cuda.memory import (empty_cache, get_allocator_backend, ipc_collect, list_gpu_processes, max_memory_allocated,  # noqa: F401

@@ -1,5 +1,5 @@
 """torch.cuda._utils."""
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 
 
 def _get_device_index(device, optional=False, allow_cpu=False):

@@ -9,9 +9,9 @@ from collections import OrderedDict
 
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.mindspore.errors import in_bytes
-from mindtorch.core import device as _device, device_dispatch
-from mindtorch.core.storage_impl import living
-from mindtorch.core.tensor import SavedArray, Tensor
+from mindtorch.core.device import device as _device, device_dispatch
+from mindtorch.core.tensor.storage_impl import living
+from mindtorch.core.tensor.tensor import SavedArray, Tensor
 from mindtorch.torch.cuda.streams import on_host, spot
 from mindtorch.torch._device_storage import home, nbytes
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import threading
 
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 
 __all__ = ["range_push", "range_pop", "range_start", "range_end", "mark", "range"]
 

@@ -1,6 +1,6 @@
 """torch.cuda.random: seeds and states of the accelerator's generators
 (https://pytorch.org/docs/stable/cuda.html#random-number-generator)."""
-from mindtorch.core import device as _device, rng
+from mindtorch.core.device import device as _device, rng
 
 __all__ = ["get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "manual_seed_all", "seed", "seed_all", "initial_seed"]
 

@@ -10,7 +10,7 @@ import time
 
 from mindtorch.backend.mindspore import errors, runtime
 from mindtorch.backend.mindspore.private import executor
-from mindtorch.core import device as _device, device_dispatch
+from mindtorch.core.device import device as _device, device_dispatch
 
 __all__ = ["Stream", "Event", "StreamContext", "current_stream", "default_stream", "set_stream", "stream", "synchronize"]
 

@@ -3,7 +3,7 @@ import contextlib
 
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.comm.store import seconds
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.distributed._process_group import (ProcessGroup, get_group_rank, is_member, of, warn_outside, world)
 from mindtorch.torch.distributed._reduce_op import ReduceOp
 from mindtorch.torch.distributed._work import Work

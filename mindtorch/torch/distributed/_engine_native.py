@@ -8,10 +8,10 @@ import numpy as np
 
 from mindtorch.backend.comm import mindspore as comm_native
 from mindtorch.backend.comm.errors import DistBackendError
-from mindtorch.core import device_dispatch
-from mindtorch.core.inplace import offset_of
-from mindtorch.core.tensor import wrap_array
-from mindtorch.core.storage_impl import host_memory
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.tensor.inplace import offset_of
+from mindtorch.core.tensor.tensor import wrap_array
+from mindtorch.core.tensor.storage_impl import host_memory
 from mindtorch.torch.distributed._engine_sockets import SocketEngine
 from mindtorch.torch.distributed._work import Work
 

@@ -4,10 +4,10 @@ import numpy as np
 
 from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.comm.group import SocketGroup, raw
-from mindtorch.core import device_dispatch
-from mindtorch.core.storage_impl import host_memory
-from mindtorch.core.tensor import wrap_array
-from mindtorch.core.sync import to_host
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.tensor.storage_impl import host_memory
+from mindtorch.core.tensor.tensor import wrap_array
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.torch.distributed._reduce_op import PremulSum
 from mindtorch.torch.distributed._work import Work
 

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 
 from mindtorch.backend.comm.errors import DistBackendError
-from mindtorch.core.tensor import wrap_array
-from mindtorch.core.storage_impl import host_memory
+from mindtorch.core.tensor.tensor import wrap_array
+from mindtorch.core.tensor.storage_impl import host_memory
 from mindtorch.torch.distributed import _collectives as c
 from mindtorch.torch.distributed._process_group import is_member, of, warn_outside
 

@@ -11,7 +11,7 @@ from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.comm.transport import Transport
 from mindtorch.backend.comm.store import PrefixStore, seconds
 from mindtorch.backend.comm.tcpstore import TCPStore
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 from mindtorch.torch.distributed._engine_sockets import SocketEngine
 from mindtorch.torch.distributed.constants import default_pg_nccl_timeout, default_pg_timeout
 from mindtorch.torch.distributed.rendezvous import environment, rendezvous

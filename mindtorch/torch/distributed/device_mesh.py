@@ -4,8 +4,8 @@ import threading
 
 import numpy as np
 
-from mindtorch.core.tensor import wrap_array, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.tensor.tensor import wrap_array, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.torch.distributed import _process_group as groups
 
 __all__ = ["init_device_mesh", "DeviceMesh"]

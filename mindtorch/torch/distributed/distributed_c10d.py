@@ -7,8 +7,8 @@ from mindtorch.backend.comm.errors import (DistBackendError, DistError, DistNetw
                                            QueueEmptyError)
 from mindtorch.backend.comm.store import FileStore, HashStore, PrefixStore, Store  # noqa: F401
 from mindtorch.backend.comm.tcpstore import TCPStore  # noqa: F401
-from mindtorch.core import device as _device
-from mindtorch.core.sync import to_host
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.torch.distributed import _collectives, _objects
 from mindtorch.torch.distributed import _process_group as _groups
 from mindtorch.torch.distributed._collectives import (P2POp, _all_gather_base, _coalescing_manager, _CoalescingManager,  # noqa: F401
@@ -194,7 +194,7 @@ def _store_based_barrier(rank, store, group_name, rendezvous_count, timeout=defa
 
 
 def _object_to_tensor(obj, device=None, group=None):
-    from mindtorch.core.tensor import wrap_array
+    from mindtorch.core.tensor.tensor import wrap_array
     import numpy as np
 
     raw = _objects._dump(obj)

@@ -14,7 +14,7 @@ import socket
 import sys
 
 from mindtorch.backend.comm.launch_agent import Agent, Job, Stopped, WorkersFailed, new_run_id
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 
 DEFAULT_PORT = 29500
 

@@ -2,7 +2,7 @@
 from numbers import Real
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.dirichlet import Dirichlet
 from mindtorch.torch.distributions.exp_family import ExponentialFamily

@@ -3,7 +3,7 @@
 `biject_to(c)` is a bijection. `transform_to(c)` need not be one, and may be cheaper to optimise
 through.
 """
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.distributions import constraints, transforms
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]

@@ -2,7 +2,7 @@
 import math
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.bernoulli import BinaryParameters
 from mindtorch.torch.distributions.exp_family import ExponentialFamily

@@ -2,7 +2,7 @@
 import warnings
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size, is_tensor
+from mindtorch.core.tensor.tensor import Size, is_tensor
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.utils import lazy_property
 

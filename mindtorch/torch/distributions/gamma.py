@@ -1,6 +1,6 @@
 """Gamma distribution."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.exp_family import ExponentialFamily
 from mindtorch.torch.distributions.utils import broadcast_all

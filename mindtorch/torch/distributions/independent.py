@@ -1,5 +1,5 @@
 """Distributions whose rightmost batch dimensions belong to the event."""
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.distribution import Distribution
 from mindtorch.torch.distributions.utils import _sum_rightmost

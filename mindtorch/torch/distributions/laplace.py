@@ -1,6 +1,6 @@
 """Laplace distribution."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.distribution import Distribution
 from mindtorch.torch.distributions.utils import broadcast_all

@@ -1,6 +1,6 @@
 """Mixtures of distributions of the same family."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.categorical import Categorical
 from mindtorch.torch.distributions.distribution import Distribution

@@ -1,6 +1,6 @@
 """Multinomial distribution."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.binomial import Binomial
 from mindtorch.torch.distributions.categorical import Categorical

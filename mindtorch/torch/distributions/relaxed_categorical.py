@@ -1,6 +1,6 @@
 """Relaxed one-hot categorical distribution (Concrete, Gumbel-softmax)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.categorical import Categorical
 from mindtorch.torch.distributions.distribution import Distribution

@@ -1,6 +1,6 @@
 """Distributions of transformed samples."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.distribution import Distribution
 from mindtorch.torch.distributions.independent import Independent

@@ -6,7 +6,7 @@ import operator
 import weakref
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size, is_tensor
+from mindtorch.core.tensor.tensor import Size, is_tensor
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.utils import (_sum_rightmost, broadcast_all, lazy_property, tril_matrix_to_vec,
                                                  vec_to_tril_matrix)

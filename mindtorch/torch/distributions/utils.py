@@ -4,7 +4,7 @@ from functools import update_wrapper
 from numbers import Number
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 
 __all__ = ["broadcast_all", "logits_to_probs", "clamp_probs", "probs_to_logits", "lazy_property", "tril_matrix_to_vec",
            "vec_to_tril_matrix"]

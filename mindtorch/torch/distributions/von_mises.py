@@ -2,7 +2,7 @@
 import math
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.distribution import Distribution
 from mindtorch.torch.distributions.utils import broadcast_all, lazy_property

@@ -4,7 +4,7 @@ import warnings
 from numbers import Number
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Size
+from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.chi2 import Chi2
 from mindtorch.torch.distributions.exp_family import ExponentialFamily

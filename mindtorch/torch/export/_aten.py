@@ -6,7 +6,7 @@ overloads itself. The overload is therefore only a name, derived from the argume
 with several overloads. A call without an aten name keeps the function that was called.
 """
 from mindtorch.backend.graph import Sym, Value, signature
-from mindtorch.core.dispatch import DISPATCH_ENTRIES
+from mindtorch.core.dispatch.dispatcher import DISPATCH_ENTRIES
 from mindtorch.torch import _aten_losses
 from mindtorch.torch._ops import find_packet
 from mindtorch.torch.fx._recorded import spelled as literally

@@ -6,9 +6,9 @@ import logging
 import operator
 
 from mindtorch.backend.graph import Value
-from mindtorch.core.grad_mode import is_grad_enabled, mode, no_grad
-from mindtorch.core import autocast
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.autograd.grad_mode import is_grad_enabled, mode, no_grad
+from mindtorch.core.dispatch import autocast
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.export import _aten
 from mindtorch.torch.export._record import record, resized, tensors_in, undone
@@ -258,7 +258,7 @@ def _bounds(d):
 
 
 def _note(node, value):
-    from mindtorch.core.dtypes import NAMES
+    from mindtorch.core.tensor.dtypes import NAMES
     shape = tuple(getattr(s, "example", s) for s in value.shape)
     node.meta["val"] = example_tensor(shape, NAMES[value.dtype])
     node.meta["tensor_meta"] = _about(node.meta["val"])

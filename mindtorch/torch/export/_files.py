@@ -13,10 +13,11 @@ import zipfile
 import numpy as np
 
 from mindtorch.backend.graph import dtype_name
-from mindtorch.core import device as _device, dtypes
-from mindtorch.core.dispatch import DISPATCH_ENTRIES
-from mindtorch.core.primitives import PRIMITIVES
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.dispatch.dispatcher import DISPATCH_ENTRIES
+from mindtorch.core.dispatch.primitives import PRIMITIVES
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.torch import _C, _ops
 from mindtorch.torch.amp import autocast_mode
 from mindtorch.torch.export.dynamic_shapes import Range

@@ -6,8 +6,8 @@ import operator
 
 import numpy as np
 
-from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.autograd.grad_mode import no_grad
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.export.exported_program import ExportedProgram, _functional as _made_functional, writes
 from mindtorch.torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind, OutputSpec, TensorArgument

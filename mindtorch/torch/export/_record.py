@@ -1,14 +1,14 @@
-"""Records a call of a module as a graph, as it ran (`core/tracing.py`). Dynamic sizes are found by
+"""Records a call of a module as a graph, as it ran (`core/compile/tracing.py`). Dynamic sizes are found by
 comparing traces, and side effects are undone."""
 import contextlib
 
 import numpy as np
 
 from mindtorch.backend.graph import Node, leaves
-from mindtorch.core import rng
-from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import Tensor, is_tensor, wrap_array
-from mindtorch.core.tracing import AsRan, active, trace
+from mindtorch.core.device import rng
+from mindtorch.core.autograd.grad_mode import no_grad
+from mindtorch.core.tensor.tensor import Tensor, is_tensor, wrap_array
+from mindtorch.core.compile.tracing import AsRan, active, trace
 from mindtorch.torch._dynamo._capture import _has_mask, _size_from_values
 from mindtorch.torch._dynamo.exc import Unsupported, UserError
 from mindtorch.torch.autograd.function import Function

@@ -1,7 +1,7 @@
 """torch.export.dynamic_shapes: names of dynamic dimensions of an exported program."""
 import inspect
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._dynamo.exc import UserError
 from mindtorch.torch._refusing import refuse
 

@@ -3,7 +3,7 @@ import copy
 import dataclasses
 from typing import Any
 
-from mindtorch.core.tensor import Parameter, is_tensor
+from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.export.graph_signature import InputKind, OutputKind
 from mindtorch.torch.fx.graph import CodeGen, Graph
 from mindtorch.torch.fx.graph_module import GraphModule, _assign_attr

@@ -2,9 +2,9 @@
 import collections
 import contextlib
 
-from mindtorch.core import vmap, functorch_levels
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.transforms import vmap, functorch_levels
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.autograd.function import Function, _SingleLevelFunction, check_setup
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_unflatten
 

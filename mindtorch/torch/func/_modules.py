@@ -1,10 +1,10 @@
 """Modules as pure functions of their parameters."""
 import functools
 
-from mindtorch.core import functorch_levels
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import detached, is_tensor
-from mindtorch.core.tracing import is_tracing
+from mindtorch.core.transforms import functorch_levels
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import detached, is_tensor
+from mindtorch.core.compile.tracing import is_tracing
 from mindtorch.torch.nn.utils.stateless import _functional_call
 from mindtorch.torch.utils._pytree import tree_map
 

@@ -2,8 +2,8 @@
 tensor was made in."""
 import textwrap
 
-from mindtorch.core import vmap, functorch_levels
-from mindtorch.core.tensor import shallow_copy
+from mindtorch.core.transforms import vmap, functorch_levels
+from mindtorch.core.tensor.tensor import shallow_copy
 
 
 def wrapped(t):

@@ -1,8 +1,8 @@
 """torch.func.rearrange: named dimensions in einops notation."""
 import math
 
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["rearrange"]
 

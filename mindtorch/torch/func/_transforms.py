@@ -1,4 +1,4 @@
-"""grad, vjp and jacrev by reverse-mode autograd. jvp and jacfwd by tangents (`core/forward_ad.py`).
+"""grad, vjp and jacrev by reverse-mode autograd. jvp and jacfwd by tangents (`core/autograd/forward_ad.py`).
 
 A transform calls the function with *entered* inputs: tensors of equal value, whose uses can be
 distinguished from other uses of the same tensor. If an input has history outside (an enclosing
@@ -10,13 +10,14 @@ import functools
 
 import numpy as np
 
-from mindtorch.core import vmap, forward_ad, functorch_levels
-from mindtorch.core.dispatch import dispatch_state
-from mindtorch.core.grad_mode import enable_grad, mode
-from mindtorch.core.autograd_graph import hooks_here
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import Parameter, Tensor, shallow_copy, detached, set_requires_grad, is_tensor
-from mindtorch.core.sync import tensor_from
+from mindtorch.core.transforms import vmap, functorch_levels
+from mindtorch.core.autograd import forward_ad
+from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.autograd.grad_mode import enable_grad, mode
+from mindtorch.core.autograd.graph import hooks_here
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import Parameter, Tensor, shallow_copy, detached, set_requires_grad, is_tensor
+from mindtorch.core.tensor.sync import tensor_from
 from mindtorch.torch.autograd import grad as _autograd
 from mindtorch.torch.func._vmap import RANDOM_ERROR, drawing
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten

@@ -1,14 +1,15 @@
-"""torch._functorch.vmap: calls the function once, on batched tensors (`core/vmap.py`).
+"""torch._functorch.vmap: calls the function once, on batched tensors (`core/transforms/vmap.py`).
 
 The helpers have PyTorch's names and are looked up when vmap runs, because libraries with their own
 containers replace them.
 """
 import functools
 
-from mindtorch.core import vmap as batching, rng, functorch_levels
-from mindtorch.core.vmap import RANDOM_ERROR  # noqa: F401
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import Tensor, is_tensor  # noqa: F401
+from mindtorch.core.transforms import vmap as batching, functorch_levels
+from mindtorch.core.device import rng
+from mindtorch.core.transforms.vmap import RANDOM_ERROR  # noqa: F401
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import Tensor, is_tensor  # noqa: F401
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
 
 __all__ = ["vmap"]

@@ -8,8 +8,9 @@ import types
 import typing
 from typing import NamedTuple
 
-from mindtorch.core import device as _device, dtypes
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._ops import OpOverload
 from mindtorch.torch.fx import _pytree as fx_pytree
 from mindtorch.torch.fx._wrapped import wrapped_objects

@@ -11,8 +11,8 @@ import numpy as np
 
 from mindtorch.backend.graph import Node as Call
 from mindtorch.backend.graph import Sym, Value, like
-from mindtorch.core.grad_mode import inference_mode
-from mindtorch.core.tensor import Tensor, wrap_array
+from mindtorch.core.autograd.grad_mode import inference_mode
+from mindtorch.core.tensor.tensor import Tensor, wrap_array
 from mindtorch.torch import _C
 from mindtorch.torch._ops import OpOverload
 from mindtorch.torch.amp import autocast_mode

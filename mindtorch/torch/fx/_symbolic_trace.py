@@ -8,7 +8,7 @@ import threading
 import types
 import warnings
 
-from mindtorch.core.tensor import Parameter, is_tensor
+from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch.fx._compatibility import compatibility  # noqa: F401
 from mindtorch.torch.fx._wrapped import default_tracer, wrapped_objects

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 
-from mindtorch.core.tensor import Parameter, is_tensor
+from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.fx._codegen import _PyTreeCodeGen, common_globals
 from mindtorch.torch.fx._wrapped import default_tracer
 from mindtorch.torch.fx.graph import Graph

@@ -3,7 +3,7 @@ import inspect
 import typing
 from typing import Any, NamedTuple
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._globals import torch_name
 from mindtorch.torch._ops import OpOverload, OpOverloadPacket
 

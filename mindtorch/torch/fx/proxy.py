@@ -8,8 +8,9 @@ import operator
 import sys
 import traceback
 
-from mindtorch.core import device as _device, dtypes
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.device import device as _device
+from mindtorch.core.tensor import dtypes
+from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._ops import OpOverload
 from mindtorch.torch._types import layout, memory_format

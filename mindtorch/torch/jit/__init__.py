@@ -14,7 +14,7 @@ __all__ = ["script", "trace", "ignore", "unused", "export", "is_scripting", "is_
 from typing import Final  # noqa: F401
 
 from mindtorch.torch.jit import annotations  # noqa: F401
-from mindtorch.core.tracing import is_tracing as _is_tracing
+from mindtorch.core.compile.tracing import is_tracing as _is_tracing
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.jit._traced import (Error, RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule,  # noqa: F401
                                          TracerWarning, TracingCheckError, _deprecated, example_of, load, save, script, trace, trace_module)

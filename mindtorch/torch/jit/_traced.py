@@ -12,9 +12,9 @@ import numpy as np
 
 from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
 from mindtorch.backend.graph import Value
-from mindtorch.core.grad_mode import is_grad_enabled
-from mindtorch.core.tensor import Parameter, Tensor, wrap_array, is_tensor
-from mindtorch.core.sync import to_host
+from mindtorch.core.autograd.grad_mode import is_grad_enabled
+from mindtorch.core.tensor.tensor import Parameter, Tensor, wrap_array, is_tensor
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.torch import _graph
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parameter import is_lazy

@@ -19,9 +19,9 @@ import numpy as np
 
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import address
-from mindtorch.core.dtypes import NAMES
-from mindtorch.core.tensor import Parameter, Tensor, wrap_array, is_tensor
-from mindtorch.core.storage_impl import bytes_of, host_memory, rebase, storage_root, aliases_of, shares_storage
+from mindtorch.core.tensor.dtypes import NAMES
+from mindtorch.core.tensor.tensor import Parameter, Tensor, wrap_array, is_tensor
+from mindtorch.core.tensor.storage_impl import bytes_of, host_memory, rebase, storage_root, aliases_of, shares_storage
 from mindtorch.torch import storage as _storage
 from mindtorch.torch._utils import reduce_tensor as _by_value
 

@@ -2,7 +2,7 @@
 # ruff: noqa: UP007, UP045  subscripted with a type variable, `|` does not do
 from typing import Optional, TypeVar, Union
 
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor.tensor import Tensor
 
 T = TypeVar("T")
 _scalar_or_tuple_any_t = Union[T, tuple[T, ...]]

@@ -10,7 +10,7 @@ import math
 import warnings
 
 import mindtorch.ops  # noqa: F401
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.ops.nn import attention as _attention
 from mindtorch.ops.nn import embedding as _embedding
 from mindtorch.ops.linalg.matmul import linear as _linear_op

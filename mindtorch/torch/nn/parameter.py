@@ -1,7 +1,7 @@
 """Parameter, Buffer and their uninitialized forms
 (https://pytorch.org/docs/stable/nn.html#parameters)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor.tensor import Parameter, Tensor
 
 __all__ = ["Parameter", "UninitializedParameter", "is_lazy", "Buffer", "UninitializedBuffer",
            "UninitializedTensorMixin"]

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 
 from mindtorch.backend.export.lowering import OPSETS, close, to_model
-from mindtorch.core.tensor import adopt, is_tensor
+from mindtorch.core.tensor.tensor import adopt, is_tensor
 from mindtorch.torch import _graph
 from mindtorch.torch.jit import example_of
 from mindtorch.torch.nn.modules.module import Module

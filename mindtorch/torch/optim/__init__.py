@@ -5,7 +5,7 @@ formulas of the elementwise optimizers are defined once, in mindtorch/backend/op
 
 Float32, float64 and complex parameters in host memory use a kernel built from these formulas
 (mindtorch/backend/cpu/optimizer.py), which updates all parameters of a group at once. A device with
-such kernels does the same (mindtorch/core/fused_optim.py). Half precision and differentiable=True go
+such kernels does the same (mindtorch/core/device/fused_optim.py). Half precision and differentiable=True go
 through tensor ops (_spaces.py).
 """
 from mindtorch.torch.optim import _functional as _functional

@@ -2,7 +2,7 @@
 import math
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.optim._spaces import InPlace, Lists
 from mindtorch.torch.optim.optimizer import (
     Optimizer,

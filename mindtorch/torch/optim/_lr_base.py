@@ -4,7 +4,7 @@ import warnings
 from functools import wraps
 from weakref import ref
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import Optimizer
 
 EPOCH_DEPRECATION_WARNING = (

@@ -2,7 +2,7 @@
 import math
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import Optimizer, _evaluate, _get_value, _use_grad_for_differentiable, _zeros
 
 __all__ = ["Muon", "muon"]

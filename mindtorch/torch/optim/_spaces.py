@@ -1,7 +1,7 @@
 """Array namespaces of tensor ops for mindtorch/backend/optimizer_formulas.py: in place, and recorded for
 backward."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 
 def _number(x):

@@ -1,5 +1,5 @@
 """Adadelta (https://pytorch.org/docs/stable/generated/torch.optim.Adadelta.html)."""
-from mindtorch.core.fused_optim import plan as _plan
+from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,

@@ -1,6 +1,6 @@
 """Adagrad (https://pytorch.org/docs/stable/generated/torch.optim.Adagrad.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.fused_optim import plan as _plan
+from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _State,

@@ -1,6 +1,6 @@
 """Adam (https://pytorch.org/docs/stable/generated/torch.optim.Adam.html); AdamW is Adam with decoupled weight decay."""
-from mindtorch.core.fused_optim import plan as _plan
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.device.fused_optim import plan as _plan
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,

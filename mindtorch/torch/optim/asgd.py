@@ -1,6 +1,6 @@
 """Averaged stochastic gradient descent (https://pytorch.org/docs/stable/generated/torch.optim.ASGD.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.fused_optim import plan as _plan, set_number
+from mindtorch.core.device.fused_optim import plan as _plan, set_number
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,

@@ -1,6 +1,6 @@
 """L-BFGS (https://pytorch.org/docs/stable/generated/torch.optim.LBFGS.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.grad_mode import mode
+from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.torch.optim.optimizer import Optimizer, _check_lr, _evaluate, _get_value
 
 __all__ = ["LBFGS"]

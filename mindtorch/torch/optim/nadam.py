@@ -1,6 +1,6 @@
 """NAdam (https://pytorch.org/docs/stable/generated/torch.optim.NAdam.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.fused_optim import plan as _plan, scale_number
+from mindtorch.core.device.fused_optim import plan as _plan, scale_number
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,

@@ -18,11 +18,11 @@ from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.mindspore import parallel_context
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.runtime import in_graph_mode
-from mindtorch.core import device_dispatch, fused_optim
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.sparse import CompressedTensor
-from mindtorch.core.primitives import RemovableHandle
-from mindtorch.core.tensor import Tensor, adopt, is_tensor
+from mindtorch.core.device import device_dispatch, fused_optim
+from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.tensor.sparse import CompressedTensor
+from mindtorch.core.dispatch.primitives import RemovableHandle
+from mindtorch.core.tensor.tensor import Tensor, adopt, is_tensor
 from mindtorch.torch.optim._spaces import InPlace, Lists, Recorded
 
 __all__ = ["Optimizer", "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"]

@@ -1,7 +1,7 @@
 """RAdam (https://pytorch.org/docs/stable/generated/torch.optim.RAdam.html)."""
 import math
 
-from mindtorch.core.fused_optim import plan as _plan
+from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,

@@ -1,5 +1,5 @@
 """RMSprop (https://pytorch.org/docs/stable/generated/torch.optim.RMSprop.html)."""
-from mindtorch.core.fused_optim import plan as _plan
+from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,

@@ -1,6 +1,6 @@
 """Rprop (https://pytorch.org/docs/stable/generated/torch.optim.Rprop.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.fused_optim import plan as _plan
+from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _STEP,

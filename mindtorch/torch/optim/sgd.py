@@ -1,5 +1,5 @@
 """Stochastic gradient descent (https://pytorch.org/docs/stable/generated/torch.optim.SGD.html)."""
-from mindtorch.core.fused_optim import empty_buffer_like, plan as _plan
+from mindtorch.core.device.fused_optim import empty_buffer_like, plan as _plan
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _State,

@@ -6,7 +6,7 @@ import warnings
 from copy import deepcopy
 
 import mindtorch.torch as torch
-from mindtorch.core.grad_mode import no_grad
+from mindtorch.core.autograd.grad_mode import no_grad
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.optim._lr_base import LRScheduler, _format_param
 

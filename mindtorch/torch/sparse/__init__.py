@@ -10,11 +10,11 @@ import importlib
 
 import numpy as np
 
-from mindtorch.core import sparse as core
-from mindtorch.core.error_messages import type_name
-from mindtorch.core.sparse import CompressedTensor, Sparse, SparseTensor, refusal
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import Parameter, Tensor, wrap_array, is_tensor
+from mindtorch.core.tensor import sparse as core
+from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.tensor.sparse import CompressedTensor, Sparse, SparseTensor, refusal
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import Parameter, Tensor, wrap_array, is_tensor
 from mindtorch.torch import _types
 
 __all__ = ["addmm", "mm", "sum", "softmax", "log_softmax", "sampled_addmm", "spdiags", "spsolve", "as_sparse_gradcheck",
@@ -318,7 +318,7 @@ def _sparse_only(name, *parameters):
 
 
 def _meaning(name, args, kwargs):
-    from mindtorch.core.sparse import answer
+    from mindtorch.core.tensor.sparse import answer
     return answer(name, args, kwargs)
 
 

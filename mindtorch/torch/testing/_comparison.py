@@ -5,9 +5,9 @@ import collections.abc
 import numpy as np
 
 from mindtorch import torch
-from mindtorch.core.sparse import Sparse
-from mindtorch.core.tensor import Tensor, is_tensor
-from mindtorch.core.sync import tensor_from, to_host
+from mindtorch.core.tensor.sparse import Sparse
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.sync import tensor_from, to_host
 
 _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7),
                "complex32": (1e-3, 1e-5), "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7)}

@@ -7,7 +7,7 @@ def swap_tensors(t1, t2):
 
     Afterwards, references to either tensor see the other's contents.
     """
-    from mindtorch.core.swap_tensors import swap
+    from mindtorch.core.tensor.swap_tensors import swap
     swap(t1, t2)
 
 

@@ -3,7 +3,7 @@ import functools
 import inspect
 import warnings
 
-from mindtorch.core.grad_mode import GradMode
+from mindtorch.core.autograd.grad_mode import GradMode
 
 __all__ = []
 

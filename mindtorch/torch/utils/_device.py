@@ -2,7 +2,7 @@
 import functools
 
 import mindtorch.torch as torch
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 from mindtorch.torch.overrides import TorchFunctionMode
 from mindtorch.torch.utils._contextlib import context_decorator
 

@@ -1,5 +1,5 @@
 """torch.utils._foreach_utils: grouping of tensors by device and dtype, for external optimizers."""
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import _get_foreach_kernels_supported_devices, _get_fused_kernels_supported_devices  # noqa: F401
 
 

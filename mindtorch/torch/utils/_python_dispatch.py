@@ -6,8 +6,8 @@ The ops are those of torch/_dispatch_protocol.py, which describes the difference
 import contextlib
 from typing import Protocol, runtime_checkable
 
-from mindtorch.core import inplace
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor import inplace
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.torch import _aten_calls, _dispatch_protocol as _protocol
 from mindtorch.torch._function_protocol import StackedMode
 from mindtorch.torch.utils._pytree import tree_flatten

@@ -9,7 +9,7 @@ import functools
 import json
 import typing
 
-from mindtorch.core.return_types import TYPES as _RETURN_TYPES
+from mindtorch.core.tensor.return_types import TYPES as _RETURN_TYPES
 
 __all__ = ["PyTree", "Context", "FlattenFunc", "UnflattenFunc", "TreeSpec", "PyTreeSpec", "LeafSpec", "NodeDef", "MappingKey", "SequenceKey", "GetAttrKey",
            "KeyEntry", "KeyPath", "SUPPORTED_NODES", "register_pytree_node", "register_dataclass", "register_constant",

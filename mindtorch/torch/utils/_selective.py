@@ -3,7 +3,7 @@
 import enum
 from functools import partial
 
-from mindtorch.core.tensor import detached, is_tensor
+from mindtorch.core.tensor.tensor import detached, is_tensor
 from mindtorch.torch import ops
 from mindtorch.torch._ops import OpOverload, OpOverloadPacket
 from mindtorch.torch.utils._python_dispatch import TorchDispatchMode

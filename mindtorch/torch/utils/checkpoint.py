@@ -5,11 +5,13 @@ import traceback
 import warnings
 import weakref
 
-from mindtorch.core import engine, rng, primitives
-from mindtorch.core.device import get_default as get_default_device
-from mindtorch.core.grad_mode import enable_grad, mode, no_grad
-from mindtorch.core.primitives import Node, new_node
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.autograd import engine
+from mindtorch.core.device import rng
+from mindtorch.core.dispatch import primitives
+from mindtorch.core.device.device import get_default as get_default_device
+from mindtorch.core.autograd.grad_mode import enable_grad, mode, no_grad
+from mindtorch.core.dispatch.primitives import Node, new_node
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.amp import autocast_mode
 from mindtorch.torch.autograd import backward
 from mindtorch.torch.autograd.function import Function

@@ -2,7 +2,7 @@
 import sys
 import types
 
-from mindtorch.core import deterministic as _determinism
+from mindtorch.core.dispatch import deterministic as _determinism
 
 
 class _Deterministic(types.ModuleType):

@@ -8,7 +8,7 @@ import warnings
 from collections import defaultdict
 from math import prod
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.utils._python_dispatch import TorchDispatchMode
 from mindtorch.torch.utils._pytree import tree_map

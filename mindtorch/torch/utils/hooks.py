@@ -1,7 +1,7 @@
 """torch.utils.hooks: handles to remove hooks."""
 import warnings
 
-from mindtorch.core.primitives import RemovableHandle  # noqa: F401
+from mindtorch.core.dispatch.primitives import RemovableHandle  # noqa: F401
 from mindtorch.torch._refusing import refuse
 
 __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks", "BackwardHook"]

@@ -1,8 +1,8 @@
 """torch.utils.module_tracker: tracks which modules are running, in forward or backward."""
 import weakref
 
-from mindtorch.core import engine
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.autograd import engine
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.autograd.graph import register_multi_grad_hook
 from mindtorch.torch.autograd.variable import Variable
 from mindtorch.torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook

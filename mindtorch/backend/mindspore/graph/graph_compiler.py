@@ -1,4 +1,4 @@
-"""Builder of a graph from the calls that kernels make while they run, for `mindtorch/core/replay.py`.
+"""Builder of a graph from the calls that kernels make while they run, for `mindtorch/core/compile/replay.py`.
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """In-place Ascend kernels: one launch, where an op and a copy take two (`in_place` in
-`mindtorch/core/device_dispatch.py`)."""
+`mindtorch/core/device/device_dispatch.py`)."""
 from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, op
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, _is_number, ascend
 

@@ -153,7 +153,7 @@ def _expand_elements(g, *, shape, mean):
 
 # ------------------------------------------------------------------ gradients
 #
-# `mindtorch/core/accumulate_grad.py` calls these directly: no operand is upcast.
+# `mindtorch/core/autograd/accumulate_grad.py` calls these directly: no operand is upcast.
 @kernel("gradient_sum")
 def _gradient_sum(a, b):
     return o.add(a, b)

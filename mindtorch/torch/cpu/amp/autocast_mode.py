@@ -1,5 +1,5 @@
 """torch.cpu.amp.autocast_mode: deprecated name of torch.amp's autocast."""
-from mindtorch.core.dtypes import bfloat16
+from mindtorch.core.tensor.dtypes import bfloat16
 from mindtorch.torch._deprecation import deprecated_class
 from mindtorch.torch.amp import autocast_mode as _mode
 

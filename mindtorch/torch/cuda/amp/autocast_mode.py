@@ -1,5 +1,5 @@
 """torch.cuda.amp.autocast_mode: deprecated names of torch.amp's autocast and decorators."""
-from mindtorch.core.dtypes import float16
+from mindtorch.core.tensor.dtypes import float16
 from mindtorch.torch._deprecation import deprecated, deprecated_class
 from mindtorch.torch.amp import autocast_mode as _mode
 

@@ -1,7 +1,7 @@
 """torch.cuda.amp.common."""
 from importlib.util import find_spec
 
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 
 __all__ = ["amp_definitely_not_available"]
 

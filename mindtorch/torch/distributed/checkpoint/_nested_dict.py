@@ -1,5 +1,5 @@
 """Conversion between nested state_dicts and flat ones whose keys are dotted paths."""
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 
 def _nested(value):

@@ -4,7 +4,7 @@ import io
 from dataclasses import replace
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.distributed.checkpoint._nested_dict import flatten_state_dict, set_element
 from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, Metadata, StorageMeta,
                                                              TensorStorageMetadata)

@@ -1,7 +1,7 @@
 """Conversion of checkpoint directories to torch.save files and back."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch import futures
 from mindtorch.torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from mindtorch.torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner

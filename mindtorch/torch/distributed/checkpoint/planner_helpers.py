@@ -1,6 +1,6 @@
 """Creation of plan items from values and chunks."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.distributed.checkpoint._local import local_chunk, local_part
 from mindtorch.torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, MetadataIndex,
                                                              TensorProperties, TensorStorageMetadata)

@@ -3,7 +3,7 @@ import concurrent.futures
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["AsyncStager", "BlockingAsyncStager", "DefaultStager", "StagingOptions"]
 

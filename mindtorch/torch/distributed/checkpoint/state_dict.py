@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.optim.optimizer import Optimizer
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import is_tensor
-from mindtorch.core.device import accelerator
+from mindtorch.core.tensor.tensor import is_tensor
+from mindtorch.core.device.device import accelerator
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from mindtorch.torch.distributed.tensor._api import DTensor, _parameter, _Spec
 from mindtorch.torch.distributed.tensor._utils import chunk

@@ -4,7 +4,7 @@ import copy
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.distributed.algorithms.join import AVERAGES, Join, Joinable, JoinHook
 from mindtorch.torch.optim.optimizer import Optimizer
 

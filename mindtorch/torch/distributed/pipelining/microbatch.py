@@ -1,7 +1,7 @@
 """torch.distributed.pipelining.microbatch: splits batches into microbatches and merges their
 results."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = ["TensorChunkSpec", "split_args_kwargs_into_chunks", "merge_chunks"]

@@ -2,7 +2,7 @@
 neighbouring stages."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["PipelineStage", "build_stage"]
 

@@ -7,8 +7,8 @@ cost of memory and communication.
 """
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.primitives import primitive
-from mindtorch.core.tensor import Parameter, Size, Tensor, detached, set_grad, is_tensor
+from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor.tensor import Parameter, Size, Tensor, detached, set_grad, is_tensor
 from mindtorch.torch import _function_protocol as protocol
 from mindtorch.torch.distributed.device_mesh import DeviceMesh, current_mesh
 from mindtorch.torch.distributed.tensor._utils import compute_global_tensor_info, compute_local_shape, normalised, transformed

@@ -2,8 +2,8 @@
 import threading
 
 import mindtorch.torch as torch
-from mindtorch.core.op_registry import record_of
-from mindtorch.core.tensor import Size, is_tensor
+from mindtorch.core.dispatch.op_registry import record_of
+from mindtorch.core.tensor.tensor import Size, is_tensor
 from mindtorch.torch import _function_protocol as protocol
 from mindtorch.torch.distributed.tensor._api import DTensor, _dress, _FromLocal, _moved, _plain, _Spec
 from mindtorch.torch.distributed.tensor.placement_types import Partial, Replicate, Shard

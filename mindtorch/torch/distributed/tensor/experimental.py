@@ -3,7 +3,7 @@ DTensors."""
 import contextlib
 import functools
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.tensor import _ops
 from mindtorch.torch.distributed.tensor._api import DTensor

@@ -8,8 +8,8 @@ were modified are updated by a copy at the end.
 import math
 import operator
 
-from mindtorch.core.grad_mode import no_grad
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.autograd.grad_mode import no_grad
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule

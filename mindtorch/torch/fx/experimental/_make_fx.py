@@ -4,10 +4,10 @@ import contextlib
 import inspect
 
 from mindtorch.backend.graph import Value
-from mindtorch.core import engine
-from mindtorch.core.grad_mode import is_grad_enabled, no_grad
-from mindtorch.core.tensor import is_tensor
-from mindtorch.core.tracing import active, trace
+from mindtorch.core.autograd import engine
+from mindtorch.core.autograd.grad_mode import is_grad_enabled, no_grad
+from mindtorch.core.tensor.tensor import is_tensor
+from mindtorch.core.compile.tracing import active, trace
 from mindtorch.torch.export import _aten
 from mindtorch.torch.export._record import Recorder, _complete_functions, tensors_in, undone
 from mindtorch.torch.fx._codegen import _PyTreeCodeGen, _PyTreeInfo

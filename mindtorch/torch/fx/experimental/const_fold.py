@@ -3,7 +3,7 @@ attributes."""
 import operator
 
 from mindtorch import torch as _torch
-from mindtorch.core.tensor import Parameter, is_tensor
+from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.fx._symbolic_trace import symbolic_trace
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule

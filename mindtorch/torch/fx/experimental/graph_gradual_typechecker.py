@@ -11,7 +11,7 @@ import math
 import operator
 import sys
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.fx.experimental.refinement_types import Equality
 from mindtorch.torch.fx.experimental.unification import Var
 from mindtorch.torch.fx.node import Node, map_arg

@@ -1,7 +1,7 @@
 """torch.fx.passes.operator_support: which nodes of a graph an accelerator supports."""
 import abc
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.fx.node import Node
 from mindtorch.torch.fx.passes.tools_common import CALLABLE_NODE_OPS, get_node_target
 

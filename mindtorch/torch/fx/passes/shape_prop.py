@@ -1,7 +1,7 @@
 """torch.fx.passes.shape_prop: shape propagation."""
 from typing import NamedTuple
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._types import NAMES
 from mindtorch.torch.fx.interpreter import Interpreter
 from mindtorch.torch.fx.node import map_aggregate

@@ -1,5 +1,5 @@
 """torch.fx.passes.tools_common: node helpers for tools that split graphs."""
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.node import qualified_name
 

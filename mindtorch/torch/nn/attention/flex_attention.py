@@ -10,8 +10,8 @@ import math
 import warnings
 from typing import Any, NamedTuple, TypedDict
 
-from mindtorch.core.op_registry import OPS
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._higher_order_ops.flex_attention import over_indices
 
 __all__ = ["BlockMask", "flex_attention", "AuxOutput", "AuxRequest", "FlexKernelOptions", "create_block_mask", "create_mask", "or_masks", "and_masks", "noop_mask"]
@@ -63,12 +63,12 @@ def noop_mask(batch, head, token_q, token_kv):
 
 
 def _bool():
-    from mindtorch.core.dtypes import bool_
+    from mindtorch.core.tensor.dtypes import bool_
     return bool_
 
 
 def _int32():
-    from mindtorch.core.dtypes import int32
+    from mindtorch.core.tensor.dtypes import int32
     return int32
 
 

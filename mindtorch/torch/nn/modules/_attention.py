@@ -1,6 +1,6 @@
 """Multi-head attention (https://pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter
+from mindtorch.core.tensor.tensor import Parameter
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn import init
 from mindtorch.torch.nn.modules.linear import NonDynamicallyQuantizableLinear

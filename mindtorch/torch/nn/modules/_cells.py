@@ -9,8 +9,8 @@ from collections import OrderedDict
 
 from mindtorch.backend.mindspore.cell import BORROWED_BY_CELLS, Cell, NOT_A_CHILD, new_cell, parameter_tuple
 from mindtorch.backend.mindspore.jit_fallback import pynative
-from mindtorch.core import autocast
-from mindtorch.core.tensor import Parameter, adopt, is_tensor
+from mindtorch.core.dispatch import autocast
+from mindtorch.core.tensor.tensor import Parameter, adopt, is_tensor
 from mindtorch.torch.nn.modules import _state
 from mindtorch.torch.nn.modules._hooks import WrappedHook
 from mindtorch.torch.nn.modules.module import HOOKS, Module

@@ -5,8 +5,8 @@ import weakref
 from collections import OrderedDict
 
 import mindtorch.torch as torch
-from mindtorch.core.primitives import RemovableHandle
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.dispatch.primitives import RemovableHandle
+from mindtorch.core.tensor.tensor import is_tensor
 
 _DOC = ("https://docs.pytorch.org/docs/main/generated/torch.nn.Module.html"
         "#torch.nn.Module.register_full_backward_hook")

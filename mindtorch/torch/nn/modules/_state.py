@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import cell as _cell
 from mindtorch.backend.mindspore.cell import Cell, forget_names
-from mindtorch.core.tensor import Parameter, is_tensor
+from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy
 

@@ -1,7 +1,7 @@
 """The arguments of Module.to() and of PackedSequence.to()."""
 import mindtorch.torch as torch
-from mindtorch.core.dtypes import dtype as dtype_class
-from mindtorch.core.tensor import Tensor, is_tensor
+from mindtorch.core.tensor.dtypes import dtype as dtype_class
+from mindtorch.core.tensor.tensor import Tensor, is_tensor
 
 _FORMS = """
  * (torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = False, *, \

@@ -2,7 +2,7 @@
 import warnings
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter
+from mindtorch.core.tensor.tensor import Parameter
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.init import constant_, xavier_normal_, xavier_uniform_  # noqa: F401  (libraries put others in their place)
 from mindtorch.torch.nn.modules._attention import MultiheadAttention

@@ -2,7 +2,7 @@
 import math
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter
+from mindtorch.core.tensor.tensor import Parameter
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn import init
 from mindtorch.torch.nn.modules.lazy import LazyModuleMixin

@@ -6,8 +6,8 @@ from collections import OrderedDict
 
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore.cell import AFTER_SETTING, BORROWED, Cell, be_a_cell, borrowed
-from mindtorch.core import device_dispatch
-from mindtorch.core.tensor import Parameter, Tensor, is_tensor
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.tensor.tensor import Parameter, Tensor, is_tensor
 from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
     BackwardHook,
     WrappedHook as _WrappedHook,

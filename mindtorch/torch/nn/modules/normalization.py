@@ -4,7 +4,7 @@ import functools
 import numbers
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter
+from mindtorch.core.tensor.tensor import Parameter
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn import init
 from mindtorch.torch.nn.modules.module import Module

@@ -5,7 +5,7 @@ import warnings
 import weakref
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter, is_tensor
+from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.nn import init
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.utils.rnn import PackedSequence

@@ -1,6 +1,6 @@
 """Embeddings (https://pytorch.org/docs/stable/nn.html#sparse-layers)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter
+from mindtorch.core.tensor.tensor import Parameter
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn import init
 from mindtorch.torch.nn.modules.module import Module

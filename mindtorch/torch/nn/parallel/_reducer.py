@@ -12,13 +12,13 @@ from mindtorch.backend.comm import reduce as comm_reduce
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.device import storage_array
 from mindtorch.backend.strides import contiguous_strides
-from mindtorch.core import device_dispatch
-from mindtorch.core.inplace import copy, offset_of, zero
-from mindtorch.core.sparse import SparseTensor
-from mindtorch.core.engine import queue_callback
-from mindtorch.core.tensor import bump_version, wrap_array, is_tensor
-from mindtorch.core.storage_impl import host_memory
-from mindtorch.core.sync import to_host
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.tensor.inplace import copy, offset_of, zero
+from mindtorch.core.tensor.sparse import SparseTensor
+from mindtorch.core.autograd.engine import queue_callback
+from mindtorch.core.tensor.tensor import bump_version, wrap_array, is_tensor
+from mindtorch.core.tensor.storage_impl import host_memory
+from mindtorch.core.tensor.sync import to_host
 from mindtorch.torch.distributed._grad_bucket import GradBucket
 from mindtorch.torch.distributed.algorithms.join import AVERAGES
 

@@ -2,7 +2,7 @@
 from itertools import chain
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.nn.modules.module import Module
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)

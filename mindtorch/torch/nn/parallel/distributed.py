@@ -6,7 +6,7 @@ import inspect
 
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.distributed.algorithms.join import AVERAGES, Join, Joinable, JoinHook
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parallel._reducer import FIRST_BUCKET, Reducer

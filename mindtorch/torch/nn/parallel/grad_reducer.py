@@ -3,8 +3,8 @@ import numpy as np
 
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import parallel_context
-from mindtorch.core.tensor import wrap_array, is_tensor
-from mindtorch.core.storage_impl import host_memory
+from mindtorch.core.tensor.tensor import wrap_array, is_tensor
+from mindtorch.core.tensor.storage_impl import host_memory
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"

@@ -1,6 +1,6 @@
 """Access to parameters, buffers and submodules by dotted names. Libraries build functional calls on
 it."""
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["NamedMemberAccessor"]
 

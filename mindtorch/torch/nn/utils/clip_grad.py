@@ -5,8 +5,8 @@ import types
 import warnings
 
 import mindtorch.torch as torch
-from mindtorch.core import device_dispatch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.device import device_dispatch
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
 

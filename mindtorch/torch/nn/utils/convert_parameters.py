@@ -1,6 +1,6 @@
 """Parameters as one vector (https://pytorch.org/docs/stable/generated/torch.nn.utils.parameters_to_vector.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
 

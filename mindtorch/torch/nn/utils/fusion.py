@@ -5,7 +5,7 @@ https://pytorch.org/docs/stable/generated/torch.nn.utils.fuse_conv_bn_eval.html
 import copy
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter
+from mindtorch.core.tensor.tensor import Parameter
 
 __all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights"]
 

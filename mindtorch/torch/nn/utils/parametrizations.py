@@ -1,6 +1,6 @@
 """Built-in parametrizations (https://pytorch.org/docs/stable/nn.html#parametrizations)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.utils import parametrize

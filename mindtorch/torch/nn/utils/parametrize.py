@@ -5,7 +5,7 @@ import copy
 from contextlib import contextmanager
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter, is_tensor
+from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.nn.modules.container import ModuleDict, ModuleList
 
 __all__ = ["cached", "ParametrizationList", "register_parametrization", "is_parametrized", "remove_parametrizations",

@@ -4,7 +4,7 @@ from collections import namedtuple
 from collections.abc import Iterable
 
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.nn.modules._to import parse_to
 
 #: Capture policy of this module's functions under torch.compile (see torch/_dynamo/_capture.py).

@@ -1,7 +1,7 @@
 """Spectral normalization as a hook
 (https://pytorch.org/docs/stable/generated/torch.nn.utils.spectral_norm.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import Parameter
+from mindtorch.core.tensor.tensor import Parameter
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.parameter import is_lazy
 

@@ -3,7 +3,7 @@
 import contextlib
 import warnings
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["functional_call"]
 

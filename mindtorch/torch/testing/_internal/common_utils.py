@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 import mindtorch.torch as torch
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 from mindtorch.torch.testing import assert_close, make_tensor  # noqa: F401
 from mindtorch.torch.testing._comparison import default_tolerances
 from mindtorch.torch.testing._internal._parametrized import (_TestParametrizer, compose_parametrize_fns, decorateIf, dtype_name,  # noqa: F401

@@ -14,7 +14,7 @@ import weakref
 from typing import Any, Generic, TypeVar
 from collections.abc import Callable
 
-from mindtorch.core import device as _device
+from mindtorch.core.device import device as _device
 from mindtorch.torch.utils.data import _utils
 from mindtorch.torch.utils.data._utils import _transport, fetch
 from mindtorch.torch.utils.data._utils.collate import default_collate, default_convert

@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import Generic, TypeVar
 
-from mindtorch.core import rng
+from mindtorch.core.device import rng
 from mindtorch.torch.utils.data.sampler import on_host
 
 __all__ = [

@@ -3,7 +3,7 @@
 import math
 
 from mindtorch.backend.mindspore import parallel_context
-from mindtorch.core import rng
+from mindtorch.core.device import rng
 from mindtorch.torch.utils.data.sampler import Sampler
 
 __all__ = ["DistributedSampler"]

@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from mindtorch.core import rng
-from mindtorch.core.tensor import is_tensor
-from mindtorch.core.sync import to_host as values_of
+from mindtorch.core.device import rng
+from mindtorch.core.tensor.tensor import is_tensor
+from mindtorch.core.tensor.sync import to_host as values_of
 
 __all__ = [
     "BatchSampler",
@@ -122,7 +122,7 @@ class WeightedRandomSampler(Sampler[int]):
     """Sampler of `num_samples` indices by weight (the weights need not sum to one)."""
 
     def __init__(self, weights, num_samples, replacement=True, generator=None):
-        from mindtorch.core.tensor import wrap_array
+        from mindtorch.core.tensor.tensor import wrap_array
 
         _positive("num_samples", num_samples)
         if not isinstance(replacement, bool):

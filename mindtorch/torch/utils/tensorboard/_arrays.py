@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 #: images per row of a grid
 COLUMNS = 8

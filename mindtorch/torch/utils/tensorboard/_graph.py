@@ -10,7 +10,7 @@ from tensorboard.compat.proto.step_stats_pb2 import DeviceStepStats, StepStats
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 
-from mindtorch.core.tracing import active
+from mindtorch.core.compile.tracing import active
 from mindtorch.torch._graph import capture, evaluating
 
 

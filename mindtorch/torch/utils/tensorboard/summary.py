@@ -11,7 +11,7 @@ from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, Summar
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.utils.tensorboard._arrays import bytes_of, grid, hwc, make_np
 
 logger = logging.getLogger(__name__)

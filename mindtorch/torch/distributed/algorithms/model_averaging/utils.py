@@ -1,5 +1,5 @@
 """Averaging of parameters over ranks."""
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 

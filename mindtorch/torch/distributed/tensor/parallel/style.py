@@ -1,6 +1,6 @@
 """How a submodule is split over a 1-D mesh, and the placements of its inputs and outputs."""
 import mindtorch.torch as torch
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.tensor._api import DTensor, distribute_module, distribute_tensor
 from mindtorch.torch.distributed.tensor.placement_types import Replicate, Shard

@@ -1,7 +1,7 @@
 """torch.fx.passes.utils.matcher_utils: finds matches of a pattern in a graph."""
 import dataclasses
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.node import Node
 

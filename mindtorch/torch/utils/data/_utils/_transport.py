@@ -26,7 +26,7 @@ except ImportError:  # not available on Windows
 import numpy as np
 
 from mindtorch.backend.cpython import at_fork
-from mindtorch.core.tensor import Parameter, Tensor
+from mindtorch.core.tensor.tensor import Parameter, Tensor
 from mindtorch.torch.multiprocessing.reductions import parts_of, tensor_of_parts
 from mindtorch.torch.storage import UntypedStorage
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 
 import numpy as np
 
-from mindtorch.core.device import cpu, get_default
-from mindtorch.core.dtypes import of_np
-from mindtorch.core.tensor import Tensor, wrap_array, is_tensor
+from mindtorch.core.device.device import cpu, get_default
+from mindtorch.core.tensor.dtypes import of_np
+from mindtorch.core.tensor.tensor import Tensor, wrap_array, is_tensor
 
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
 default_collate_err_msg_format = (
@@ -84,7 +84,7 @@ def _general_stack(tensors):
 
 def collate_tensor_fn(batch, *, collate_fn_map=None):
     """Stacks tensors of equal shape."""
-    from mindtorch.core.grad_mode import mode
+    from mindtorch.core.autograd.grad_mode import mode
 
     if any([t._handle is not None for t in batch]):
         return _general_stack(batch)

@@ -2,7 +2,7 @@
 import collections.abc
 import copy
 
-from mindtorch.core.tensor import is_tensor
+from mindtorch.core.tensor.tensor import is_tensor
 
 __all__ = ["pin_memory"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.core import device as _device, rng
+from mindtorch.core.device import device as _device, rng
 from mindtorch.torch._utils import ExceptionWrapper
 from mindtorch.torch.utils.data._utils import _transport, collate, fetch
 

@@ -1,0 +1,1 @@
+"""Nodes, the backward engine, accumulation of gradients, forward mode, saved tensors."""

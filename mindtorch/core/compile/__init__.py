@@ -1,0 +1,1 @@
+"""Traces, deferred execution, replay and compiled graphs."""

@@ -1,0 +1,1 @@
+"""Devices, the selection of their kernels, random state."""

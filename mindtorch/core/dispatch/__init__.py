@@ -1,0 +1,1 @@
+"""Op records, the dispatcher and its generated functions, primitives, type promotion, autocast."""

@@ -1,0 +1,1 @@
+"""Interoperation with MindSpore's autograd, Cells, functions and graph mode."""

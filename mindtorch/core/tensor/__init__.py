@@ -1,0 +1,1 @@
+"""Tensor and what belongs to its memory: storage, strides, views, in-place writes, printing."""

@@ -1,0 +1,1 @@
+"""vmap and the levels of torch.func."""
