@@ -4,7 +4,7 @@
 
 A log has one JSON object per line, {"launch": "aclnnAdd", "args": "T[2,3]f32, T[2,3]f32, S(i64)1,
 T[2,3]f32"}. Objects without "launch" are skipped. The limits are those of
-mindtorch/tools/standin/limits. Each rejection is printed once, with the number of its launches.
+mindtorch/tools/standin/limits.json. Each rejection is printed once, with the number of its launches.
 `--without` also lists the kernels that have no limits. The exit status is 1 if any launch is
 rejected.
 """

@@ -3,7 +3,7 @@ host computes them, with its warning.
 
 CANN rejects a launch when it is prepared, which MindSpore does in a separate thread, so the error
 would be raised by a later call. The sources are the documents named in
-mindtorch/tools/standin/limits. benchmarks/ascend_limits.py finds launches beyond them in a log.
+mindtorch/tools/standin/limits.json. benchmarks/ascend_limits.py finds launches beyond them in a log.
 """
 from mindtorch.backend.mindspore.kernels import refuse
 

@@ -1,31 +1,33 @@
 """Limits of the chip: the dtypes that CANN's documentation lists for each argument of an aclnn
 kernel.
 
-The tables (_math, _nn, _more) have a line per document, `repository folder document`, and below it
-one line per group of arguments:
+limits.json is edited by hand. It has an object per document, `repository folder document`, with an
+object per kernel (its name without `aclnn`), with an entry per group of arguments:
 
-    ops-math math/add aclnnAdd&aclnnInplaceAdd
-        Add 0 self, 1 other, 3 out: floats f64 ints bool complexes
-        Erfinv 0 self: floats ints bool | 910A: f32 f16
+    "ops-math math/erfinv aclnnErfinv&aclnnInplaceErfinv": {
+      "Erfinv": {"0 self": {"910B": "floats ints bool", "910A": "f32 f16"}}
+    }
 
 The number before an argument's name is its index among the arguments of the C function, from 0 on.
 `double` and `float` are not counted: they are passed in other registers, and a launch log does not
-contain them. After the dtypes follow the dtypes of chips that differ from the 910B. bfloat16
-applies only to the 910B: the 910A and the 310P compute nothing in it. (CANN's kernels have a list
-for each of the two generations; those that only move memory, MOVES, have one for all.) Arguments
-without documented dtypes have no limit, nor do scalars, which are converted.
+contain them. The value is a list of dtypes, or such a list per chip, with that of the 910B first.
+A chip that is not named accepts the dtypes of the 910B without bfloat16: the 910A and the 310P
+compute nothing in it. (CANN's kernels have a list for each of the two generations; those that only
+move memory, MOVES, have one for all.) Arguments without documented dtypes have no limit, nor do
+scalars, which are converted.
 
 The documents belong to CANN's open operator libraries,
 https://gitcode.com/cann/<repository>/tree/master/<folder>/docs/<document>.md (as of August 2026;
 the 910B stands for A2 and A3). The libraries' own lists of about a dozen kernels contain more
-dtypes than their documents, and the tables here include these (Sigmoid, Elu, LeakyRelu, Log10,
+dtypes than their documents, and limits.json includes these (Sigmoid, Elu, LeakyRelu, Log10,
 IsFinite, MinDim's indices, ...). Quantized kernels and multi-chip kernels are left out.
 """
 from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
+import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 
@@ -33,6 +35,8 @@ CHIPS = "910A", "910B", "310P"
 GROUPS = {"floats": "f32 f16 bf16", "ints": "i8 i16 i32 i64 u8", "complexes": "c64 c128"}
 DTYPES = frozenset("f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool c64 c128".split())
 MOVES = {"InplaceCopy"}
+
+FILE = os.path.splitext(__file__)[0] + ".json"
 
 #: an argument in the log: tensors and arrays contain commas inside brackets
 _ARGUMENT = re.compile(r'(?:\[[^]]*\]|\((?:\[[^]]*\]|[^()])*\)|"[^"]*"|[^,\[("])+')
@@ -73,31 +77,35 @@ def _dtypes(text):
     return found
 
 
+def _by_chip(kernel, given):
+    """Returns the dtypes of each chip for a value of limits.json."""
+    given = given if isinstance(given, dict) else {"910B": given}
+    dtypes = {c: _dtypes(text) for chips, text in given.items() for c in chips.split()}
+    without = dtypes["910B"] if kernel in MOVES else dtypes["910B"] - {"bf16"}
+    return {c: dtypes.get(c, without) for c in CHIPS}
+
+
+def _unique(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"limits.json has an entry twice among {', '.join(k for k, _ in pairs)}")
+    return found
+
+
 @functools.cache
 def limits() -> dict[str, dict[int, Limit]]:
     """Returns all limits, by kernel (without `aclnn`) and position."""
+    with open(FILE, encoding="utf-8") as f:
+        documents = json.load(f, object_pairs_hook=_unique)
     out: dict[str, dict[int, Limit]] = {}
-    for name in ("_math", "_nn", "_more"):
-        source = ""
-        for line in importlib.import_module(f"{__name__}.{name}").TABLE.strip().splitlines():
-            if line[0] != " ":
-                source = line
-                continue
-            kernel, _, rest = line.strip().partition(" ")
-            arguments, _, given = rest.partition(": ")
-            first, *others = given.split(" | ")
-            dtypes = {c: _dtypes(first) for c in CHIPS}
-            if kernel not in MOVES:
-                dtypes["910A"] = dtypes["310P"] = dtypes["910B"] - {"bf16"}
-            for other in others:
-                chips, _, instead = other.partition(": ")
-                for c in chips.split():
-                    dtypes[c] = _dtypes(instead)
-            for argument in arguments.split(", "):
-                position, called = argument.split()
-                if int(position) in out.setdefault(kernel, {}):
-                    raise ValueError(f"aclnn{kernel} has two limits for argument {position}")
-                out[kernel][int(position)] = Limit(kernel, int(position), called, dtypes, source)
+    entries = ((source, kernel, *entry) for source, kernels in documents.items() for kernel, groups in kernels.items() for entry in groups.items())
+    for source, kernel, arguments, given in entries:
+        dtypes = _by_chip(kernel, given)
+        for argument in arguments.split(", "):
+            position, called = argument.split()
+            if int(position) in out.setdefault(kernel, {}):
+                raise ValueError(f"aclnn{kernel} has two limits for argument {position}")
+            out[kernel][int(position)] = Limit(kernel, int(position), called, dtypes, source)
     return out
 
 
@@ -109,7 +117,7 @@ def link(source: str) -> str:
 
 def lines(chip: str) -> list[str]:
     """Returns the limits of a chip, a text line per argument: `<kernel> <position>
-    <dtype,dtype,...>` (position as in the tables, not counting floats)."""
+    <dtype,dtype,...>` (position as in limits.json, not counting floats)."""
     c = chip_of(chip)
     return [f"{kernel} {position} {','.join(sorted(limit.dtypes[c]))}" for kernel, by in sorted(limits().items()) for position, limit in sorted(by.items())]
 
