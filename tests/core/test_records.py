@@ -17,9 +17,9 @@ from mindtorch.core.tensor import inplace
 from mindtorch.core.device import device, device_dispatch, rng
 from mindtorch.core.dispatch import dispatcher
 from mindtorch.core.compile import tracing
-from mindtorch.core.dispatch.op_schema import OPS as SCHEMAS
+from mindtorch.core.dispatch.op_schema import CONDITIONS, OPS as SCHEMAS, TAGS, tagged
 from mindtorch.core.dispatch.op_registry import register_op, record_of
-from mindtorch.core.dispatch.primitives import PRIMITIVES, primitive
+from mindtorch.core.dispatch.primitives import PRIMITIVES, primitive, tagged as tagged_primitives
 from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.core.dispatch.tensor_list_primitive import tensor_list_primitive
 from mindtorch.tools import _opinfo_runner as C, _kernels
@@ -105,6 +105,7 @@ def test_op_fields_are_valid():
     for o in OPS:
         assert inspect.isfunction(o.autocast) or o.autocast in (None, "lower", "float32", "by_input"), o
         assert o.overlap in (None, *inplace.OVERLAPS) and (o.overlap is None or o.inplace or o.out), o
+        assert o.tags <= TAGS.keys() and (o.condition is None or o.condition in CONDITIONS and o.tags & {"data_dependent_output", "dynamic_output_shape"}), o
         assert o.sharding in (None, "elementwise", "linear", "random"), o
         assert o.capture in (None, "meta", "values", "sizes", "values of tensors", "sizes of tensors", "sizes if alone", "sizes unless told"), o
         assert o.writes is None or o.writes[0] in o.signature.parameters, o
@@ -112,8 +113,32 @@ def test_op_fields_are_valid():
         for n in o.aliases:
             qualname = n if "." in n or not o.ns else f"{o.ns}.{n}"
             row = SCHEMAS[qualname]
-            assert row.main is o and [getattr(row, f) for f in ("autocast", "overlap", "sharding", "capture", "writes", "lowering")] == [
-                o.autocast, o.overlap, o.sharding, o.capture, o.writes, o.lowering], n
+            assert row.main is o and [getattr(row, f) for f in ("autocast", "overlap", "tags", "condition", "writes", "lowering")] == [
+                o.autocast, o.overlap, o.tags, o.condition, o.writes, o.lowering], n
+
+
+def test_tags_are_found_by_name():
+    for tag in TAGS:
+        assert tagged(tag) == {n for n, o in SCHEMAS.items() if tag in o.tags}
+        assert tagged_primitives(tag) == {n for n, f in PRIMITIVES.items() if tag in f.prim.tags}
+    assert {"neg", "negative"} <= tagged("linear_pointwise") < tagged("pointwise") and "sum" not in tagged("pointwise")
+    assert "rand_like" in tagged("nondeterministic_seeded") and "nonzero" in tagged("dynamic_output_shape")
+    assert {"transpose", "permute"} <= tagged_primitives("view") and "exp" in tagged_primitives("pointwise")
+    assert "uniform" in tagged_primitives("nondeterministic_seeded")
+
+
+def test_tags_have_torchs_names():
+    ours = {"linear_pointwise", "metadata_only", "view"}
+    assert all(hasattr(real.Tag, t) for t in TAGS.keys() - ours) and not any(hasattr(real.Tag, t) for t in ours)
+
+
+def test_unknown_tag_or_condition_raises():
+    with pytest.raises(ValueError, match="unknown tag 'elementwise'"):
+        register_op(name="tried_tag", tags="elementwise")(lambda input: input)
+    with pytest.raises(ValueError, match="'tried_tag': unknown condition 'sometimes'"):
+        register_op(name="tried_tag", condition="sometimes")(lambda input: input)
+    with pytest.raises(ValueError, match="unknown tag 'elementwise'"):
+        tagged("elementwise")
 
 
 def test_record_is_found_for_functions_and_methods():

@@ -27,7 +27,7 @@ from mindtorch.core.dispatch.codegen import EMPTY, compile_template, parameters
 from mindtorch.core.tensor.dtypes import as_np, of_np
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.autograd.grad_mode import mode
-from mindtorch.core.dispatch.op_schema import OPS, OpSchema
+from mindtorch.core.dispatch.op_schema import CONDITIONS, OPS, OpSchema, parse_tags
 from mindtorch.core.dispatch.primitives import HOST, saved_hooks, sequence
 from mindtorch.core.tensor.tensor import Tensor, bump_version, replace_memory, wrap_array, is_tensor
 
@@ -41,7 +41,7 @@ _TYPE_SPELLINGS = {"float32": "float", "float64": "double", "int64": "long int",
 class SameDtype:
     """Requires `out=` to have the result's dtype.
 
-    said: error message with {name}, {want} and {have}; also: names of dtypes accepted as well;
+    message: error message with {name}, {want} and {have}; also: names of dtypes accepted as well;
     pairs: check only ops with several results.
     """
 
@@ -85,8 +85,8 @@ def register_op(fn: Callable[..., Any] | None = None, *, name: str | None = None
         Any] | None = None,
        inplace: bool | str = False, out: bool | str | SameDtype = False, aliases: str | tuple[str, ...] = (),
        autocast: str | Callable[..., str | None] | None = None, overlap: str | None = None,
-       sharding: str | None = None, capture: str | None = None, writes: tuple[str, object] | None = None,
-       expanded: Callable[..., object] | None = None) -> Callable[..., Any]:
+       tags: str = "", condition: str | None = None, aten: str | tuple[str, ...] | None = None,
+       writes: tuple[str, object] | None = None, expanded: Callable[..., object] | None = None) -> Callable[..., Any]:
     """Declares an op.
 
         name      PyTorch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
@@ -100,27 +100,23 @@ def register_op(fn: Callable[..., Any] | None = None, *, name: str | None = None
                   so for `alpha=`. "own": the last kernel of the body may write to the op's first
                   operand, which the body does not read afterwards
         out       torch.<name> accepts `out=`, of any dtype to which the result can be cast. "same"
-                  (or a `SameDtype` with PyTorch's error message): only of the result's dtype. "asked":
-                  the dtype of `out=` acts like `dtype=` and must agree with it
+                  (or a `SameDtype` with PyTorch's error message): only of the result's dtype.
+                  "dtype_from_out": the dtype of `out=` acts like `dtype=` and must agree with it
         aliases   other public names of the op ("multiply"; dotted ones such as "special.expit" go
                   to their namespace)
         autocast  in an autocast region: "lower", "float32" or "by_input" (core/dispatch/autocast.py), or a
                   function that returns one of them for the op's arguments
         overlap   overlap check of the in-place form against operands that share the written memory,
-                  or of `out=` where there is no in-place form: "partial" (in-place default:
-                  elementwise ops may write exactly what they read), "apart" (no overlap),
-                  "unchecked". `out=` of an op with an in-place form checks "partial"; of any other
-                  op nothing by default, because its operands have been read by then
-        placement sharding of distributed tensors (torch/distributed/tensor): "elementwise" (each
-                  element of the result depends on the same element of the operands, so equally
-                  sharded operands are processed locally), "linear" (like "elementwise", and also
-                  for partial sums), "random" (draws random numbers, which each process would draw
-                  for itself); default: on the full tensor
-        capture   what a capture (torch.compile) has to know: "meta" (independent of values),
-                  "values" (passes values to or from Python), "sizes" (the result's size depends on
-                  values); with a condition: "values of tensors", "sizes of tensors" (if a further
-                  argument is a tensor), "sizes if alone" (if there are no further arguments),
-                  "sizes unless told" (if no further argument is a number)
+                  or of `out=` where there is no in-place form: a name of `inplace.OVERLAPS`.
+                  "assert_no_partial_overlap" (in-place default): elementwise ops may write exactly
+                  what they read. "assert_no_overlap": no shared memory. "unchecked". `out=` of an op with an in-place form checks
+                  "assert_no_partial_overlap"; of any other op nothing by default, because its
+                  operands have been read by then
+        tags      space-separated names of `TAGS` (core/dispatch/op_schema.py). Sharding of
+                  distributed tensors and torch.compile's capture follow from them
+        condition of the tag "data_dependent_output" or "dynamic_output_shape", if only some calls
+                  have it: a name of `CONDITIONS` (core/dispatch/op_schema.py)
+        aten      aten's name, if it is not the op's, or (name, parameters in aten's order)
         writes    (parameter, value): modifies an operand in addition to its result, unless that
                   parameter has that value
         expanded  writes in place to an expanded tensor, where PyTorch does; default: the in-place
@@ -130,7 +126,8 @@ def register_op(fn: Callable[..., Any] | None = None, *, name: str | None = None
     """
     if fn is None:
         return functools.partial(register_op, name=name, ns=ns, function=function, method=method, inplace=inplace, out=out,
-                                 aliases=aliases, autocast=autocast, overlap=overlap, sharding=sharding, capture=capture, writes=writes, expanded=expanded)
+                                 aliases=aliases, autocast=autocast, overlap=overlap, tags=tags, condition=condition, aten=aten, writes=writes,
+                                 expanded=expanded)
     o = OpSchema()
     base = name or fn.__name__.rstrip("_")
     if isinstance(aliases, str):
@@ -140,7 +137,9 @@ def register_op(fn: Callable[..., Any] | None = None, *, name: str | None = None
     o.inplace, o.out, o.main = inplace, SameDtype() if out == "same" else out, o
     o.autocast = autocast
     o.overlap = overlap or ("assert_no_partial_overlap" if inplace else None)
-    o.sharding, o.capture, o.writes, o.expanded = sharding, capture, writes, expanded
+    if condition is not None and condition not in CONDITIONS:
+        raise ValueError(f"op {base!r}: unknown condition {condition!r}; the conditions are {', '.join(CONDITIONS)}")
+    o.tags, o.condition, o.aten, o.writes, o.expanded = parse_tags(tags), condition, aten, writes, expanded
     fn.__name__ = fn.__qualname__ = o.name
     o.fn = o.public = publish(o)
     if o.qualname in OPS:
@@ -353,7 +352,7 @@ def _inplace(o: OpSchema) -> Callable[..., Any]:
     kinds = "f" if o.name in ("add", "sub") else "fc"
     check_overlap = inplace.OVERLAPS[o.overlap]
     owns, expanded = o.inplace == "own", o.expanded
-    pointwise = o.sharding in ("elementwise", "linear")
+    pointwise = "pointwise" in o.tags
 
     def recorded(self, *args, **kwargs):
         """In-place op while gradients are recorded: computes a new tensor, then writes it."""
@@ -495,7 +494,8 @@ def inplace_method(name: str) -> Callable[..., Any]:
     def deco(fn):
         o = OpSchema()
         o.name, o.ns, o.body, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, fn, None, False, True, False, ()
-        o.autocast = o.sharding = o.capture = o.writes = o.expanded = None
+        o.autocast = o.condition = o.aten = o.writes = o.expanded = None
+        o.tags = frozenset()
         o.main = o
         o.overlap = "assert_no_partial_overlap"
         setattr(Tensor, name + "_", _inplace(o))

@@ -5,15 +5,60 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-#: qualified name ("add", "nn.functional.relu", "linalg.inv") -> Op
+#: qualified name ("add", "nn.functional.relu", "linalg.inv") -> OpSchema
 OPS: dict[str, OpSchema] = {}
+
+#: Tag of an op or a primitive -> its meaning. The names are those of torch.Tag where it has one;
+#: `linear_pointwise` and `metadata_only` are mindtorch's.
+TAGS = {
+    "pointwise": "each element of the result depends on the same element of the broadcast operands only",
+    "linear_pointwise": "pointwise, and linear: partial sums of operands give partial sums of the result",
+    "reduction": "reduces dimensions of its operand",
+    "view": "the result shares memory with its first operand",
+    "inplace_view": "changes the metadata of its operand in place, not its values",
+    "metadata_only": "depends on the operands' metadata only, never on their values",
+    "data_dependent_output": "passes values of tensors to or from Python",
+    "dynamic_output_shape": "the shape of the result depends on the operands' values",
+    "nondeterministic_seeded": "draws random numbers from a generator",
+    "core": "belongs to the core set of ops: others are decomposed into these",
+}
+_IMPLIED = {"linear_pointwise": "pointwise"}
+
+#: Condition under which a call has an op's tag "data_dependent_output" or "dynamic_output_shape" ->
+#: its meaning.
+CONDITIONS = {
+    "of tensors": "if an argument after the first is a tensor",
+    "if alone": "if there are no further arguments",
+    "unless told": "if no further argument is a number",
+}
+
+
+def parse_tags(tags: str) -> frozenset[str]:
+    """Returns the tags in a space-separated string, with those that they imply.
+
+    Raises ValueError for a name that `TAGS` does not contain.
+    """
+    found = set(tags.split())
+    unknown = sorted(found - TAGS.keys())
+    if unknown:
+        raise ValueError(f"unknown tag {unknown[0]!r}; the tags are {', '.join(TAGS)}")
+    return frozenset(found | {_IMPLIED[t] for t in found if t in _IMPLIED})
+
+
+def tagged(tag: str) -> frozenset[str]:
+    """Returns the qualified names of the ops with a tag, aliases included.
+
+    `core/dispatch/primitives.py` has the same function for primitives.
+    """
+    parse_tags(tag)
+    return frozenset([name for name, o in OPS.items() if tag in o.tags])
 
 
 class OpSchema:
     """Entry of the op table: everything that is declared about an op."""
 
-    __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap", "sharding", "capture",
-                 "writes", "expanded", "main")
+    __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap", "tags", "condition",
+                 "aten", "writes", "expanded", "main")
     name: str
     ns: str
     body: Callable[..., Any]  # the declared function
@@ -25,8 +70,11 @@ class OpSchema:
     aliases: tuple[str, ...]
     autocast: str | Callable[..., str | None] | None
     overlap: str | None
-    sharding: str | None
-    capture: str | None
+    tags: frozenset[str]                     # names of TAGS
+    condition: str | None                    # of CONDITIONS
+    #: aten's name, if it is not `name`, or (aten's name, parameters in the order of aten's schema);
+    #: None: both are the op's own
+    aten: str | tuple[str, ...] | None
     writes: tuple[str, object] | None
     expanded: Callable[..., object] | None
     main: OpSchema  # the op of which this is an alias, or itself
@@ -41,6 +89,27 @@ class OpSchema:
     @property
     def signature(self) -> inspect.Signature:
         return inspect.signature(self.body)
+
+    @property
+    def sharding(self) -> str | None:
+        """How distributed tensors are processed (torch/distributed/tensor), from the tags.
+
+        "linear", "elementwise" (equally sharded operands are processed locally, for "linear" also
+        partial sums) or "random" (each process would draw its own numbers); None: on full tensors.
+        """
+        tags = self.tags
+        return ("linear" if "linear_pointwise" in tags else "elementwise" if "pointwise" in tags
+                else "random" if "nondeterministic_seeded" in tags else None)
+
+    @property
+    def capture(self) -> str | None:
+        """How torch.compile and torch.export capture the op, from its tags and condition.
+
+        "meta", "values" or "sizes", followed by the condition; None: it is recorded.
+        """
+        tags = self.tags
+        kind = "meta" if "metadata_only" in tags else "values" if "data_dependent_output" in tags else "sizes" if "dynamic_output_shape" in tags else None
+        return f"{kind} {self.condition}" if self.condition else kind
 
     @property
     def lowering(self) -> Callable[..., Any] | None:

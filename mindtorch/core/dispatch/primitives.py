@@ -29,6 +29,7 @@ from mindtorch.core.dispatch.dispatcher import dispatch_state, DISPATCH_OFF
 from mindtorch.core.dispatch.codegen import compile_template
 from mindtorch.core.tensor.dtypes import LOW
 from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.dispatch.op_schema import parse_tags
 from mindtorch.core.autograd.grad_mode import INFERENCE, mode
 from mindtorch.core.autograd.graph import (AccumulateGrad, Edge, Node, RemovableHandle, SavedTensor, _Out, _Packed, _save, _unpack, hooks_here,  # noqa: F401
                                            new_node, saved_hooks, sequence)
@@ -82,6 +83,7 @@ class Primitive:
     batch: Any = None
     #: what PyTorch's node saves while hooks are active, if it differs (core/autograd/saves.py)
     saved_spec: Any = None
+    declared_tags: frozenset[str] = frozenset()
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
                  inputs: list[str], attrs: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],
@@ -115,6 +117,16 @@ class Primitive:
         #: number of held results, if these are all but the first: the node then has one output, and
         #: rules receive its gradient directly
         self.rest = len(residuals) if residuals and not nondiff and residuals == tuple(range(1, len(residuals) + 1)) else 0
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """Declared tags and those that follow from other fields.
+
+        "view" of a view, "pointwise" of an elementwise host kernel, "nondeterministic_seeded" of a
+        primitive with the constant `generator`.
+        """
+        derived = (("view", self.view), ("pointwise", self.elementwise), ("nondeterministic_seeded", "generator" in self.attrs))
+        return self.declared_tags.union([t for t, has in derived if has])
 
     @property
     def plain(self) -> types.FunctionType:
@@ -517,6 +529,12 @@ def _declared(signature: str) -> tuple[list[str], tuple[int, ...], list[str]]:
     return tensors, optional, constants
 
 
+def tagged(tag: str) -> frozenset[str]:
+    """Returns the names of the primitives with a tag of `TAGS` (core/dispatch/op_schema.py)."""
+    parse_tags(tag)
+    return frozenset([name for name, f in PRIMITIVES.items() if tag in f.prim.tags])
+
+
 _RESERVED = re.compile(r"out\d*|shapes|dtypes|needs")
 
 
@@ -532,7 +550,7 @@ def host_kernel(name: str) -> Kernel:
 
 def primitive(name: str, signature: str, *grads: Rule | None, node: str | None = None, view: bool = False, raw: bool = False,
               nondiff: tuple[int, ...] = (), residuals: tuple[int, ...] = (), saves: Sequence[str] = (), order: tuple[int, ...] | None = None,
-              layout: Layout | tuple[Layout | None, ...] | None = None) -> PrimitiveFunction:
+              layout: Layout | tuple[Layout | None, ...] | None = None, tags: str = "") -> PrimitiveFunction:
     """Creates a differentiable function over Tensors from the devices' kernels of this name.
 
         name       unique; the kernels are in the devices' tables (backend/kernels.py)
@@ -558,6 +576,8 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
                    it
         layout     rule for the results' strides (core/tensor/stride_rules.py) where an operand is not in C
                    order; default: elementwise order for elementwise kernels, C order for others
+        tags       space-separated names of `TAGS` (core/dispatch/op_schema.py); `Primitive.tags`
+                   adds those that follow from other fields
     """
     fwd = host_kernel(name)
     inputs, optional, attrs = _declared(signature)
@@ -566,7 +586,7 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
     if reserved:
         raise ValueError(f"primitive {name!r}: a parameter that gradient rules read cannot be named {reserved[0]!r}, which is reserved")
     prim = Primitive(name, fwd, grads, inputs, attrs, node, view, raw, nondiff, saves, order, layout, residuals)
-    prim.optional = optional
+    prim.optional, prim.declared_tags = optional, parse_tags(tags)
     given = {f"s{i}_": n for i, n in enumerate(attrs)}
     given["name_"] = name
     for i, n in enumerate(inputs):

@@ -82,7 +82,7 @@ def finish(a, requires_grad, device=None):
 
 
 # ------------------------------------------------------------------ tensors from data
-@register_op(method=False, capture="values of tensors")
+@register_op(method=False, tags="data_dependent_output", condition="of tensors")
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """Returns a new tensor with a copy of `data`: a scalar, nested sequences, an ndarray or a
     tensor."""
@@ -116,7 +116,7 @@ def copy_of(x, d):
     return clone(x) if d is None or d == x._np_dtype else cast(x, d)
 
 
-@register_op(method=False, capture="values")
+@register_op(method=False, tags="data_dependent_output")
 def as_tensor(data, dtype=None, device=None):
     """Returns `data` as a tensor that shares the memory of tensors and ndarrays where the dtype
     allows it."""
@@ -134,7 +134,7 @@ def as_tensor(data, dtype=None, device=None):
     return t if on is CPU else finalize_new(t, False, on)
 
 
-@register_op(method=False, capture="values")
+@register_op(method=False, tags="data_dependent_output")
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     """Returns `obj` as a tensor that shares its memory where possible, unless copy=True. copy=False
     raises ValueError where sharing is impossible."""
@@ -179,7 +179,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     return r
 
 
-@register_op(method=False, capture="values")
+@register_op(method=False, tags="data_dependent_output")
 def from_numpy(ndarray):
     """Returns a tensor that shares an ndarray's memory."""
     if not is_array(ndarray):
@@ -191,7 +191,7 @@ def from_numpy(ndarray):
     return tensor_from(from_data.plain(a))
 
 
-@register_op(method=False, capture="values")
+@register_op(method=False, tags="data_dependent_output")
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     """Returns a 1-D tensor on the memory of an object with the buffer protocol."""
     d = as_np(dtype)

@@ -31,13 +31,13 @@ def _concentration(name, x):
     return x
 
 
-@register_op(name="_standard_gamma", method=False, sharding="random")
+@register_op(name="_standard_gamma", method=False, tags="nondeterministic_seeded")
 def standard_gamma(input, generator=None):
     """Samples gamma distributions of scale 1; the elements of input are the concentrations."""
     return _gamma(_concentration("_standard_gamma", input), generator=_gen(generator, input._device))
 
 
-@register_op(name="_sample_dirichlet", method=False, sharding="random")
+@register_op(name="_sample_dirichlet", method=False, tags="nondeterministic_seeded")
 def sample_dirichlet(input, generator=None):
     """Samples points of the simplex in the last dimension; the elements of input are the
     concentrations."""

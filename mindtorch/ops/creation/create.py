@@ -199,7 +199,7 @@ def like(name, input, dtype, layout, device, memory_format):
     return stride_like(input, format_name(memory_format)), input._np_dtype if d is None else d, input._device if device is None else on
 
 
-@register_op(method=False, sharding="linear")
+@register_op(method=False, tags="linear_pointwise")
 def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with 0."""
     if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor
@@ -212,7 +212,7 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
     return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
-@register_op(method=False, sharding="elementwise")
+@register_op(method=False, tags="pointwise")
 def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with 1."""
     if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor
@@ -225,7 +225,7 @@ def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, 
     return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
-@register_op(method=False, sharding="elementwise")
+@register_op(method=False, tags="pointwise")
 def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with one value."""
     stride, d, on = like("full_like", input, dtype, layout, device, memory_format)
@@ -233,7 +233,7 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_me
     return finalize_new(full_(size=input._sizes, stride=stride, value=value, np_dtype=d, device=on), requires_grad, on)
 
 
-@register_op(method=False, sharding="elementwise")
+@register_op(method=False, tags="pointwise")
 def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Returns an uninitialized tensor of the size (and dtype) of input."""
     stride, d, on = like("empty_like", input, dtype, layout, device, memory_format)

@@ -173,7 +173,7 @@ def _sample_new(name, args, size, out, dtype, device, layout, requires_grad, dra
     return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns uniform random numbers from [0, 1)."""
     size = new_size("rand", args, size)
@@ -185,7 +185,7 @@ def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, de
     return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns normal random numbers of mean 0 and standard deviation 1."""
     size = new_size("randn", args, size)
@@ -217,7 +217,7 @@ def _bounds(name, args, low, high, rest):
     return numbers[0], numbers[1], args
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
             requires_grad=False):
     """Returns random integers from [low, high): randint(high, size) or randint(low, high, size)."""
@@ -235,7 +235,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     return t if on is CPU and not requires_grad else finalize_new(t, requires_grad, on)
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Returns the integers 0 .. n-1 in random order."""
     n = int_of("randperm", n, "n")
@@ -255,19 +255,19 @@ def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw
     return finalize_new(draw(size=input._sizes, stride=stride, np_dtype=d, device=on, **how), requires_grad, on)
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Like `rand`, with the size and dtype of input."""
     return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, generator=generator)
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """Like `randn`, with the size and dtype of input."""
     return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad, _normal, mean=0.0, std=1.0, generator=generator)
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None, pin_memory=False,
                  requires_grad=False, memory_format=None):
     """Like `randint`, with the size and dtype of input."""
@@ -275,7 +275,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, _randint, low=lo, high=hi, generator=generator)
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
     """Returns normal random numbers. mean and std are scalars (with a size), or tensors that
@@ -299,7 +299,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
 
 
 # ------------------------------------------------------------------ distributions by tensor
-@register_op(sharding="random")
+@register_op(tags="nondeterministic_seeded")
 def bernoulli(input, p=None, *, generator=None, out=None):
     """Samples 0 or 1. The elements of input are the probabilities of 1, unless `p` is passed for
     all. out= can have any dtype."""
@@ -317,7 +317,7 @@ def bernoulli(input, p=None, *, generator=None, out=None):
     return _bernoulli_of(input, p=float(p), generator=g)
 
 
-@register_op(out="same", sharding="random")
+@register_op(out="same", tags="nondeterministic_seeded")
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Samples indices by the weights in the last dimension of a 1-D or 2-D tensor."""
     check_tensor("multinomial", input)
@@ -333,14 +333,14 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
                         generator=_gen(generator, input._device))
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def poisson(input, generator=None):
     """Samples Poisson counts with the elements of input as rates."""
     check_tensor("poisson", input)
     return _poisson(input, generator=_gen(generator, input._device))
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def binomial(count, prob, generator=None):
     """Samples the number of successes in `count` trials of probability `prob`."""
     check_tensor("binomial", count, "count")

@@ -25,7 +25,7 @@ def _compare(prim, aliases, ordered):
 
     compare.__name__ = name
     compare.__doc__ = f"Elementwise input {_SIGN[name]} other, as a bool tensor; `other` can be a scalar."
-    return register_op(compare, inplace=True, out=True, aliases=aliases, sharding="elementwise")
+    return register_op(compare, inplace=True, out=True, aliases=aliases, tags="pointwise")
 
 
 def cmp_pair(a, b):
@@ -44,7 +44,7 @@ eq, ne = _compare(eq_, "", False), _compare(ne_, "not_equal", False)
 lt, le, gt, ge = _compare(lt_, "less", True), _compare(le_, "less_equal", True), _compare(gt_, "greater", True), _compare(ge_, "greater_equal", True)
 
 
-@register_op(capture="values")
+@register_op(tags="data_dependent_output")
 def equal(input, other):
     """True if both tensors have the same shape and elements."""
     tensors("equal", input, other)
@@ -72,7 +72,7 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     return _closeness(_isclose, input, other, rtol, atol, equal_nan)
 
 
-@register_op(capture="values")
+@register_op(tags="data_dependent_output")
 def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     """True if all elements are close (see isclose)."""
     return bool(to_host(_closeness(_allclose, input, other, rtol, atol, equal_nan)))
@@ -88,7 +88,7 @@ def _logical(prim):
 
     logical.__name__ = name
     logical.__doc__ = f"Elementwise {name[8:].upper()} of the truth values, as a bool tensor."
-    return register_op(logical, inplace=True, out=True, sharding="elementwise")
+    return register_op(logical, inplace=True, out=True, tags="pointwise")
 
 
 logical_and = _logical(and_)
@@ -96,7 +96,7 @@ logical_or = _logical(or_)
 logical_xor = _logical(primitive("logical_xor", "a, b"))
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def logical_not(input):
     """Elementwise NOT of the truth values, as a bool tensor."""
     check_tensor("logical_not", input)
@@ -121,7 +121,7 @@ def _bitwise(name):
 
     bitwise.__name__ = name
     bitwise.__doc__ = f"Bitwise {name[8:].upper()} of integers or bools; either operand can be a scalar."
-    return register_op(bitwise, inplace=True, out=True, sharding="elementwise")
+    return register_op(bitwise, inplace=True, out=True, tags="pointwise")
 
 
 bitwise_and = _bitwise("bitwise_and")
@@ -130,7 +130,7 @@ bitwise_xor = _bitwise("bitwise_xor")
 _bitwise_not = primitive("bitwise_not", "a")
 
 
-@register_op(inplace=True, out="same", sharding="elementwise")
+@register_op(inplace=True, out="same", tags="pointwise")
 def bitwise_not(input):
     """Bitwise NOT of integers, logical NOT of bools."""
     check_tensor("bitwise_not", input)
@@ -150,7 +150,7 @@ def _shift(name, word):
 
     shift.__name__ = name
     shift.__doc__ = f"Shifts the bits of integers to the {word}; either operand can be a scalar."
-    return register_op(shift, inplace=True, out=True, sharding="elementwise")
+    return register_op(shift, inplace=True, out=True, tags="pointwise")
 
 
 bitwise_left_shift = _shift("bitwise_left_shift", "left")
@@ -170,7 +170,7 @@ def _divisors(name):
     divisor.__name__ = name
     what = "greatest common divisor" if name == "gcd" else "least common multiple"
     divisor.__doc__ = f"Elementwise {what} of integers."
-    return register_op(divisor, inplace=True, out=True, sharding="elementwise")
+    return register_op(divisor, inplace=True, out=True, tags="pointwise")
 
 
 gcd = _divisors("gcd")
@@ -182,7 +182,7 @@ where_ = primitive("where", "condition, a, b", None, lambda ctx, grad: mask_grad
                    raw=True)
 
 
-@register_op(out=True, method=False, sharding="elementwise", capture="sizes if alone")
+@register_op(out=True, method=False, tags="pointwise dynamic_output_shape", condition="if alone")
 def where(condition, input=None, other=None):
     """Selects input where condition is True, else other. With the condition alone, returns the
     indices of its True elements."""

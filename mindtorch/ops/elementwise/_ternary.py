@@ -58,7 +58,7 @@ def _is_float32_scalar(x):
     return (x.__class__ is float or x.__class__ is int) and -3e38 < x < 3e38
 
 
-@register_op(inplace=True, out=True, aliases="clip", sharding="elementwise")
+@register_op(inplace=True, out=True, aliases="clip", tags="pointwise")
 def clamp(input, min=None, max=None):
     """Limits elements to [min, max] (scalars or tensors); one limit can be omitted."""
     if (_is_float32_scalar(min) or min is None and max is not None) and (max is None or _is_float32_scalar(max)):
@@ -70,13 +70,13 @@ def clamp(input, min=None, max=None):
     return clamp_any("clamp", input, min, max)
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def clamp_min(input, min):
     """Limits elements to at least `min`."""
     return clamp_any("clamp_min", input, min, None)
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def clamp_max(input, max):
     """Limits elements to at most `max`."""
     return clamp_any("clamp_max", input, None, max)
@@ -89,7 +89,7 @@ lerp_number = primitive("lerp_number", "a, b, *, weight", lambda ctx, grad: mul_
                         lambda ctx, grad: mul_(grad, scalar(ctx.weight.conjugate(), grad)), node="LerpBackward0")
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def lerp(input, end, weight):
     """input + weight * (end - input). The tensors are floating or complex and of one dtype; weight
     is a scalar or such a tensor."""
@@ -143,7 +143,7 @@ def _takes_fast_path(a, b, c, value):
         return False
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
     if _takes_fast_path(input, tensor1, tensor2, value):
@@ -152,7 +152,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
     return addcmul_(a, b, c, _scalar_factor("addcmul", value, a))
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
     if _takes_fast_path(input, tensor1, tensor2, value):

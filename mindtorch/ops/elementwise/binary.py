@@ -55,7 +55,7 @@ add_scaled = primitive("add_scaled", "a, b, *, alpha", lambda ctx, grad: grad, l
 sub_scaled = primitive("sub_scaled", "a, b, *, alpha", lambda ctx, grad: grad, lambda ctx, grad: _scaled(grad, -ctx.alpha), node="SubBackward0")
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def add(input, other, *, alpha=1):
     """input + alpha * other, with broadcasting and type promotion."""
     try:
@@ -90,7 +90,7 @@ def _no_bool_sub(x, y):
         raise RuntimeError(_BOOL_SUB)
 
 
-@register_op(inplace=True, out=True, aliases="subtract", sharding="elementwise")
+@register_op(inplace=True, out=True, aliases="subtract", tags="pointwise")
 def sub(input, other, *, alpha=1):
     """input - alpha * other; raises RuntimeError for bool tensors."""
     try:
@@ -123,7 +123,7 @@ def rsub(input, other, *, alpha=1):
     return rsub_(a, b)
 
 
-@register_op(inplace=True, out=True, aliases="multiply", sharding="elementwise")
+@register_op(inplace=True, out=True, aliases="multiply", tags="pointwise")
 def mul(input, other):
     """Elementwise product, with broadcasting and type promotion."""
     try:
@@ -150,7 +150,7 @@ def _rounded(name, prim, input, other, operands=promote_factors):
     return prim(a, b)
 
 
-@register_op(inplace=True, out=True, aliases="divide", sharding="elementwise")
+@register_op(inplace=True, out=True, aliases="divide", tags="pointwise")
 def div(input, other, *, rounding_mode=None):
     """Divides: true division (integers give floats), or rounded towards zero ("trunc") or down
     ("floor")."""
@@ -171,13 +171,13 @@ def div(input, other, *, rounding_mode=None):
                        f"'{rounding_mode}'")
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def true_divide(input, other):
     """True division; integers give floats."""
     return div_(*quotient(input, other))
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def floor_divide(input, other):
     """Quotient rounded down; RuntimeError ("ZeroDivisionError") for an integer divisor of zero."""
     return _rounded("floor_divide", _floor_divide, input, other)
@@ -190,7 +190,7 @@ _remainder_number = primitive("remainder_number", "a, b", lambda ctx, grad: grad
 _fmod_number = primitive("fmod_number", "a, b", lambda ctx, grad: grad, None, node="FmodBackward0")
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def remainder(input, other):
     """Python's modulus: the result has the sign of the divisor."""
     if not (input.__class__ is Tensor or is_tensor(input)) and not (other.__class__ is Tensor or is_tensor(other)):
@@ -198,7 +198,7 @@ def remainder(input, other):
     return _rounded("remainder", remainder_ if (other.__class__ is Tensor or is_tensor(other)) else _remainder_number, input, other, promote_pair)
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def fmod(input, other):
     """C's modulus: the result has the sign of the dividend."""
     check_tensor("fmod", input)
@@ -237,7 +237,7 @@ def _pow_number_grad(g, a, p):
 pow_number = primitive("pow_number", "a, *, p", lambda ctx, grad: _pow_number_grad(grad, ctx.a, ctx.p), node="PowBackward0")
 
 
-@register_op(name="pow", inplace=True, out=True, sharding="elementwise")
+@register_op(name="pow", inplace=True, out=True, tags="pointwise")
 def pow_op(input, exponent):
     """input ** exponent; either can be a scalar."""
     if input.__class__ is Tensor or is_tensor(input):
@@ -323,13 +323,13 @@ def _ordered(name, input, other):
     return a, b
 
 
-@register_op(out=True, sharding="elementwise")
+@register_op(out=True, tags="pointwise")
 def maximum(input, other):
     """Elementwise maximum of two tensors; nan wins."""
     return maximum_(*_ordered("maximum", input, other))
 
 
-@register_op(out=True, sharding="elementwise")
+@register_op(out=True, tags="pointwise")
 def minimum(input, other):
     """Elementwise minimum of two tensors; nan wins."""
     return minimum_(*_ordered("minimum", input, other))
@@ -361,7 +361,7 @@ atan2_ = primitive("atan2", "a, b", lambda ctx, grad: mul_(mul_(grad, ctx.b), _i
                    lambda ctx, grad: mul_(mul_(grad, neg_(ctx.a)), _inverse_square(ctx.a, ctx.b)))
 
 
-@register_op(inplace=True, out=True, aliases="arctan2", sharding="elementwise")
+@register_op(inplace=True, out=True, aliases="arctan2", tags="pointwise")
 def atan2(input, other):
     """Angle of the point (other, input), in radians."""
     tensors("atan2", input, other)
@@ -387,7 +387,7 @@ def _floats_only(name, input, other):
 hypot_ = primitive("hypot", "a, b", lambda ctx, grad: div_(mul_(grad, ctx.a), ctx.out), lambda ctx, grad: div_(mul_(grad, ctx.b), ctx.out))
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def hypot(input, other):
     """sqrt(input**2 + other**2) without overflow."""
     return hypot_(*_floats_only("hypot", input, other))
@@ -421,7 +421,7 @@ _flip = primitive("copysign_flip", "a, r")
 copysign_ = primitive("copysign", "a, b", lambda ctx, grad: mul_(grad, _flip(ctx.a, ctx.out)), lambda ctx, grad: zeros_like(grad))
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def copysign(input, other):
     """Magnitude of input with the sign of other (a tensor or a scalar)."""
     check_tensor("copysign", input)
@@ -431,7 +431,7 @@ def copysign(input, other):
 _nextafter = primitive("nextafter", "a, b", lambda ctx, grad: mask_grad(grad, ne_(ctx.a, ctx.b)), lambda ctx, grad: zeros_like(grad), raw=True)
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def nextafter(input, other):
     """The next representable number after input in the direction of other."""
     return _nextafter(*_floats_only("nextafter", input, other))
@@ -441,7 +441,7 @@ ldexp_ = primitive("ldexp", "a, b", lambda ctx, grad: mul_(grad, conj(exp2_(ctx.
 exp2_ = primitive("exp2", "a", lambda ctx, grad: mul_(grad, conj(mul_(ctx.out, scalar(_LN2, ctx.out)))))
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def ldexp(input, other):
     """input * 2**other."""
     tensors("ldexp", input, other)
@@ -458,7 +458,7 @@ def ldexp_complex(a, b):
 _heaviside = primitive("heaviside", "a, b", no_derivative("heaviside"), no_derivative("heaviside"), raw=True)
 
 
-@register_op(inplace=True, out="same", sharding="elementwise")
+@register_op(inplace=True, out="same", tags="pointwise")
 def heaviside(input, values):
     """0 below zero, 1 above, `values` at zero; both tensors of one dtype."""
     check_tensor("heaviside", input)
@@ -475,7 +475,7 @@ xlogy_ = primitive("xlogy", "a, b", lambda ctx, grad: mask_grad(xlogy_(grad, ctx
         ctx.a), ctx.b))
 
 
-@register_op(inplace=True, out=True, aliases="special.xlogy", sharding="elementwise")
+@register_op(inplace=True, out=True, aliases="special.xlogy", tags="pointwise")
 def xlogy(input, other):
     """input * log(other), 0 where input is 0; either can be a scalar."""
     if not (input.__class__ is Tensor or is_tensor(input)):

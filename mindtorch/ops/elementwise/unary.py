@@ -38,7 +38,7 @@ def _floating(name, prim, doc, aliases="", complex=True, inplace=True):
 
     f.__name__ = name
     f.__doc__ = doc
-    return register_op(f, inplace=inplace, out=True, aliases=aliases, sharding="elementwise")
+    return register_op(f, inplace=inplace, out=True, aliases=aliases, tags="pointwise")
 
 
 exp_ = primitive("exp", "a", lambda ctx, grad: mul_(grad, conj(ctx.out)))
@@ -151,7 +151,7 @@ sign_ = primitive("sign", "a", _zero)
 real_part = primitive("real_copy", "a", lambda ctx, grad: grad, raw=True, node="RealBackward0")
 
 
-@register_op(name="abs", inplace=True, out=True, aliases="absolute", sharding="elementwise")
+@register_op(name="abs", inplace=True, out=True, aliases="absolute", tags="pointwise")
 def abs_op(input):
     """Absolute value; real for complex tensors."""
     try:
@@ -176,7 +176,7 @@ _abs_in_place.__name__ = "abs_"  # `__torch_function__` handlers read this name
 Tensor.abs_ = Tensor.absolute_ = _abs_in_place
 
 
-@register_op(inplace=True, out="same", aliases="negative", sharding="linear")
+@register_op(inplace=True, out="same", aliases="negative", tags="linear_pointwise")
 def neg(input):
     """-input; raises RuntimeError for bool tensors."""
     check_tensor("neg", input)
@@ -196,14 +196,14 @@ def positive(input):
     return input
 
 
-@register_op(inplace=True, out="same", sharding="elementwise")
+@register_op(inplace=True, out="same", tags="pointwise")
 def sgn(input):
     """Sign; input / |input| for complex numbers."""
     check_tensor("sgn", input)
     return sgn_(input)
 
 
-@register_op(inplace=True, out="same", sharding="elementwise")
+@register_op(inplace=True, out="same", tags="pointwise")
 def sign(input):
     """-1, 0 or 1; 0 for nan."""
     check_tensor("sign", input)
@@ -232,7 +232,7 @@ square_ = primitive("square", "a", lambda ctx, grad: mul_(grad, mul_(conj(ctx.a)
                     node="PowBackward0")
 
 
-@register_op(inplace=True, out=True, sharding="elementwise")
+@register_op(inplace=True, out=True, tags="pointwise")
 def square(input):
     """input * input; a bool tensor gives int64."""
     check_tensor("square", input)
@@ -253,7 +253,7 @@ def _rounding(name, doc, aliases=""):
         return clone(input) if kind in "iu" else prim(input)
     f.__name__ = name
     f.__doc__ = doc
-    return register_op(f, inplace=True, out="same", aliases=aliases, sharding="elementwise")
+    return register_op(f, inplace=True, out="same", aliases=aliases, tags="pointwise")
 
 
 floor = _rounding("floor", "Rounds down to an integer.")
@@ -264,7 +264,7 @@ trunc = _rounding("trunc", "Rounds towards zero to an integer.", "fix")
 round_ = primitive("round", "a, *, decimals", _zero)
 
 
-@register_op(name="round", inplace=True, out="same", aliases="special.round", sharding="elementwise")
+@register_op(name="round", inplace=True, out="same", aliases="special.round", tags="pointwise")
 def round_op(input, *, decimals=0):
     """Rounds to `decimals` decimal places, halves to even."""
     check_tensor("round", input)
@@ -279,7 +279,7 @@ def round_op(input, *, decimals=0):
 frac_ = primitive("frac", "a", lambda ctx, grad: grad)
 
 
-@register_op(inplace=True, out="same", sharding="elementwise")
+@register_op(inplace=True, out="same", tags="pointwise")
 def frac(input):
     """Fractional part, with the sign of the input; floating tensors only."""
     check_tensor("frac", input)
@@ -299,7 +299,7 @@ def _test(name, doc, out=False, complex=True, prim=None):
         return prim(input)
     f.__name__ = name
     f.__doc__ = doc
-    return register_op(f, out=out, sharding="elementwise")
+    return register_op(f, out=out, tags="pointwise")
 
 
 isfinite_ = primitive("isfinite", "a")
@@ -314,7 +314,7 @@ isneginf = _test("isneginf", "True where -inf.", out=SameDtype("{name} does not 
 nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda ctx, grad: mul_(grad, cast(isfinite_(ctx.a), grad._np_dtype)), layout=like)
 
 
-@register_op(inplace=True, out="same", sharding="elementwise")
+@register_op(inplace=True, out="same", tags="pointwise")
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
     """Replaces NaN and infinities (by default with 0, the dtype's largest and its smallest number).
     """
@@ -400,7 +400,7 @@ def conj_as_view(input):
     return lazy_conj(input)
 
 
-@register_op(inplace=True, out="same", sharding="elementwise")
+@register_op(inplace=True, out="same", tags="pointwise")
 def conj_physical(input):
     """Complex conjugate as a newly allocated tensor; a real tensor is returned unchanged."""
     check_tensor("conj_physical", input)

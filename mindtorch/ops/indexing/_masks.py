@@ -56,7 +56,7 @@ def _shapes_fit(x, mask):
     broadcast_shape([mask._sizes, x._sizes])
 
 
-@register_op(inplace=True, overlap="unchecked", sharding="elementwise", expanded=_expanded.masked_fill)
+@register_op(inplace=True, overlap="unchecked", tags="pointwise", expanded=_expanded.masked_fill)
 def masked_fill(input, mask, value):
     """Returns input with `value` (a scalar or 0-dim tensor) where the bool tensor mask is True;
     input and mask broadcast."""
@@ -80,7 +80,7 @@ def masked_fill(input, mask, value):
     return masked_fill_(input, value, mask)
 
 
-@register_op(out="same", capture="sizes")
+@register_op(out="same", tags="dynamic_output_shape")
 def masked_select(input, mask):
     """Returns the elements where the bool tensor mask is True as a 1-D tensor; input and mask
     broadcast."""

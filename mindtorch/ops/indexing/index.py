@@ -396,7 +396,7 @@ def take_along_dim(input, indices, dim=None):
 
 
 # ------------------------------------------------------------------ nonzero elements
-@register_op(out="same", capture="sizes")
+@register_op(out="same", tags="dynamic_output_shape")
 def nonzero(input, *, as_tuple=False):
     """Returns the indices of the nonzero elements: one row each, or with `as_tuple` (which accepts
     no `out=`) one tensor per dimension."""
@@ -404,7 +404,7 @@ def nonzero(input, *, as_tuple=False):
     return nonzero_tuple(input) if as_tuple else nonzero_(input)
 
 
-@register_op(capture="sizes")
+@register_op(tags="dynamic_output_shape")
 def argwhere(input):
     """Returns the indices of the nonzero elements, one row each."""
     return nonzero(input)
@@ -436,7 +436,7 @@ def unravel_index(indices, shape):
     return unravel(indices, size=shape)
 
 
-@register_op(ns="nn.functional", capture="sizes unless told")
+@register_op(ns="nn.functional", tags="dynamic_output_shape", condition="unless told")
 def one_hot(input, num_classes=-1):
     """Returns an int64 tensor with a 1 at each given class in a new last dimension."""
     check_tensor("one_hot", input)

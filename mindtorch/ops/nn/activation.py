@@ -47,7 +47,7 @@ relu_grad = primitive("relu_backward", "g, y", lambda ctx, grad: relu_grad(grad,
 relu_ = primitive("relu", "x", lambda ctx, grad: relu_grad(grad, ctx.out))
 
 
-@register_op(inplace=True, sharding="elementwise")
+@register_op(inplace=True, tags="pointwise")
 def relu(input):
     """max(input, 0)."""
     try:
@@ -62,12 +62,12 @@ def relu(input):
     return relu_(input)
 
 
-@register_op(ns="nn.functional", name="relu", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", name="relu", method=False, tags="pointwise")
 def _relu(input, inplace=False):
     return relu(input) if not inplace else overwrite(input, relu)
 
 
-@register_op(method=False, name="relu_", aliases="nn.functional.relu_", sharding="elementwise")
+@register_op(method=False, name="relu_", aliases="nn.functional.relu_", tags="pointwise")
 def relu__(input):
     """In-place relu."""
     return overwrite(input, relu)
@@ -93,7 +93,7 @@ def _clip(name, input, low, high, inplace):
     return hardtanh_(input, low=low, high=high)
 
 
-@register_op(ns="nn.functional", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """Clamps input to [min_val, max_val]."""
     if min_val > max_val:
@@ -101,13 +101,13 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     return _clip("hardtanh", input, min_val, max_val, inplace)
 
 
-@register_op(ns="nn.functional", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def relu6(input, inplace=False):
     """Clamps input to [0, 6]."""
     return _clip("relu6", input, 0, 6, inplace)
 
 
-@register_op(ns="nn.functional", method=False, name="hardtanh_", sharding="elementwise")
+@register_op(ns="nn.functional", method=False, name="hardtanh_", tags="pointwise")
 def hardtanh__(input, min_val=-1.0, max_val=1.0):
     """In-place hardtanh."""
     return hardtanh(input, min_val, max_val, True)
@@ -129,7 +129,7 @@ def _check_inplace_slope(name, x, slope):
     return x
 
 
-@register_op(ns="nn.functional", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     """max(input, 0) + negative_slope * min(input, 0)."""
     check_tensor_arg("leaky_relu", "input", input)
@@ -139,7 +139,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return leaky_relu_(input, slope=negative_slope)
 
 
-@register_op(ns="nn.functional", method=False, name="leaky_relu_", sharding="elementwise")
+@register_op(ns="nn.functional", method=False, name="leaky_relu_", tags="pointwise")
 def leaky_relu__(input, negative_slope=0.01):
     """In-place leaky_relu."""
     return leaky_relu(input, negative_slope, True)
@@ -162,18 +162,18 @@ def _threshold(input, threshold, value):
     return threshold_p(input, threshold=threshold, value=value)
 
 
-@register_op(method=False, sharding="elementwise")
+@register_op(method=False, tags="pointwise")
 def threshold(input, threshold, value):
     """Returns input where it is above `threshold`, else `value`."""
     return _threshold(input, threshold, value)
 
 
-@register_op(ns="nn.functional", method=False, name="threshold", sharding="elementwise")
+@register_op(ns="nn.functional", method=False, name="threshold", tags="pointwise")
 def _threshold_f(input, threshold, value, inplace=False):
     return overwrite(input, _threshold, threshold, value) if inplace else _threshold(input, threshold, value)
 
 
-@register_op(method=False, name="threshold_", aliases="nn.functional.threshold_", sharding="elementwise")
+@register_op(method=False, name="threshold_", aliases="nn.functional.threshold_", tags="pointwise")
 def threshold__(input, threshold, value):
     """In-place threshold."""
     return overwrite(input, _threshold, threshold, value)
@@ -247,13 +247,13 @@ def _elu(p, input, alpha, scale, input_scale, inplace):
     return p(input, alpha=alpha, scale=scale, input_scale=input_scale)
 
 
-@register_op(ns="nn.functional", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def elu(input, alpha=1.0, inplace=False):
     """Returns input where it is above 0, else alpha * (exp(input) - 1)."""
     return _elu(elu_, input, alpha, 1.0, 1.0, inplace)
 
 
-@register_op(ns="nn.functional", method=False, name="elu_", sharding="elementwise")
+@register_op(ns="nn.functional", method=False, name="elu_", tags="pointwise")
 def elu__(input, alpha=1.0, scale=1.0, input_scale=1.0):
     """In-place elu. The result is multiplied by `scale`, the exponent by `input_scale`."""
     return _elu(elu_, input, alpha, scale, input_scale, True)
@@ -312,7 +312,7 @@ gelu_ = primitive("gelu", "x, *, approximate",
                   else _gelu_grad(grad, ctx.x, ctx.out1, approximate=ctx.approximate), raw=True, residuals=(1,), layout=(pointwise, as_computed))
 
 
-@register_op(ns="nn.functional", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def gelu(input, *, approximate="none"):
     """Multiplies input by the standard normal CDF at input: exact, or approximated with tanh
     (approximate="tanh")."""
@@ -331,7 +331,7 @@ def _silu(x):
     return silu_(x) if x._np_dtype.kind != "c" else x * x.sigmoid()
 
 
-@register_op(ns="nn.functional", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def silu(input, inplace=False):
     """input * sigmoid(input)."""
     check_tensor_arg("silu", "input", input)
@@ -363,7 +363,7 @@ def _compose_softplus(x, *, beta, threshold):
 softplus_ = _smooth("softplus", _compose_softplus, "beta, threshold")
 
 
-@register_op(ns="nn.functional", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def softplus(input, beta=1, threshold=20):
     """Computes log(1 + exp(beta * input)) / beta. Returns input itself where beta * input is above
     `threshold`."""
@@ -399,13 +399,13 @@ def tanhshrink(input):
     return input - input.tanh()
 
 
-@register_op(ns="nn.functional", name="sigmoid", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", name="sigmoid", method=False, tags="pointwise")
 def _sigmoid(input):
     """1 / (1 + exp(-input))."""
     return input.sigmoid()
 
 
-@register_op(ns="nn.functional", name="tanh", method=False, sharding="elementwise")
+@register_op(ns="nn.functional", name="tanh", method=False, tags="pointwise")
 def _tanh(input):
     """Hyperbolic tangent."""
     return input.tanh()
@@ -495,19 +495,19 @@ def _rrelu(input, lower, upper, training, generator=None):
                                     generator=generator or (rng.default_generator if input._handle is None else rng.default_of(input._device))))
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
     """Applies leaky_relu with random slopes from [lower, upper) in training, with the mean slope
     otherwise."""
     return _rrelu(input, lower, upper, training, generator)
 
 
-@register_op(ns="nn.functional", method=False, name="rrelu", sharding="random")
+@register_op(ns="nn.functional", method=False, name="rrelu", tags="nondeterministic_seeded")
 def _rrelu_f(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     return rrelu__(input, lower, upper, training) if inplace else _rrelu(input, lower, upper, training)
 
 
-@register_op(method=False, name="rrelu_", aliases="nn.functional.rrelu_", sharding="random")
+@register_op(method=False, name="rrelu_", aliases="nn.functional.rrelu_", tags="nondeterministic_seeded")
 def rrelu__(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
     """In-place rrelu."""
     return _check_inplace_slope("leakyReLu", overwrite(input, _rrelu, lower, upper, training, generator), 0 if training else (lower + upper) / 2)
@@ -624,7 +624,7 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
     return _soft("softmax", softmax_, -input, dim, dtype)
 
 
-@register_op(ns="nn.functional", method=False, sharding="random")
+@register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """Samples from the Gumbel-softmax distribution. hard=True returns one-hot samples that have the
     gradient of the soft ones."""

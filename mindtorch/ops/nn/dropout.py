@@ -113,25 +113,25 @@ def _functional(name, input, p, training, inplace, feature=False, alpha=False):
     return _dropout(input, p, training, feature, alpha)
 
 
-@register_op(ns="nn.functional", method=False, sharding="random")
+@register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
 def dropout(input, p=0.5, training=True, inplace=False):
     """In training, sets elements to 0 with probability p and scales the others by 1 / (1 - p)."""
     return _functional("dropout", input, p, training, inplace)
 
 
-@register_op(ns="nn.functional", method=False, sharding="random")
+@register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout that preserves the mean and variance of selu activations."""
     return _functional("alpha_dropout", input, p, training, inplace, alpha=True)
 
 
-@register_op(ns="nn.functional", method=False, sharding="random")
+@register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Applies alpha_dropout to entire channels."""
     return _functional("feature_alpha_dropout", input, p, training, inplace, feature=True, alpha=True)
 
 
-@register_op(ns="nn.functional", method=False, sharding="random")
+@register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
 def dropout1d(input, p=0.5, training=True, inplace=False):
     """Applies dropout to entire channels of (N, C, L) or (C, L)."""
     p = _check(p, "feature_dropout")
@@ -156,7 +156,7 @@ def _unbatched(name, input, p, training, inplace, single):
     return _functional(name, input.unsqueeze(0), p, training, False, feature=True).squeeze(0)
 
 
-@register_op(ns="nn.functional", method=False, sharding="random")
+@register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
 def dropout2d(input, p=0.5, training=True, inplace=False):
     """Applies dropout to entire channels of (N, C, H, W) or (N, C, L)."""
     p = _check(p, "feature_dropout")
@@ -179,7 +179,7 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
     return _functional("dropout2d", input, p, training, inplace, feature=True)
 
 
-@register_op(ns="nn.functional", method=False, sharding="random")
+@register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
 def dropout3d(input, p=0.5, training=True, inplace=False):
     """Applies dropout to entire channels of (N, C, D, H, W) or (C, D, H, W)."""
     p = _check(p, "feature_dropout")
@@ -208,8 +208,8 @@ def _declare(name, feature, alpha):
         check_tensor_arg(name + "_", "input", input)
         p = _check(p, name)
         return input if p == 0 or not train else overwrite(input, _dropout, p, train, feature, alpha)
-    register_op(method=False, name=name, sharding="random")(plain)
-    register_op(method=False, name=name + "_", sharding="random")(in_place)
+    register_op(method=False, name=name, tags="nondeterministic_seeded")(plain)
+    register_op(method=False, name=name + "_", tags="nondeterministic_seeded")(in_place)
 
 
 for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", False, True), ("feature_dropout", True, False),
@@ -217,7 +217,7 @@ for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", Fal
     _declare(_name, _feature, _alpha)
 
 
-@register_op(method=False, sharding="random")
+@register_op(method=False, tags="nondeterministic_seeded")
 def native_dropout(input, p, train):
     """Returns (result, mask) of dropout."""
     check_tensor_arg("native_dropout", "input", input)

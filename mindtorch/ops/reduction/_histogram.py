@@ -24,7 +24,7 @@ _result = primitive("histogram_result", "r, x, weight=None", None, no_derivative
                     node="NotImplemented")
 
 
-@register_op(capture="sizes")
+@register_op(tags="dynamic_output_shape")
 def bincount(input, weights=None, minlength=0):
     """Counts the occurrences of each non-negative integer in a 1-d tensor, or sums their weights.
     """

@@ -87,7 +87,7 @@ def _drop_none(results):
     return out[0] if len(out) == 1 else out
 
 
-@register_op(capture="sizes")
+@register_op(tags="dynamic_output_shape")
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """Returns the distinct elements in sorted order, or the distinct slices along `dim`. Optionally
     also inverse indices and counts."""
@@ -108,7 +108,7 @@ def _check_other_dims(shape, axis):
         raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
 
 
-@register_op(capture="sizes")
+@register_op(tags="dynamic_output_shape")
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """Returns the first of each run of equal elements, or of equal slices along `dim`."""
     _real("unique_consecutive", input)

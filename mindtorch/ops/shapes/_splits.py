@@ -61,7 +61,7 @@ def _split_into(x, sizes, dim, cut=_split_sizes):
     return cut(x, dim=dim, bounds=_bounds(sizes))
 
 
-@register_op(method=False, capture="sizes of tensors")
+@register_op(method=False, tags="dynamic_output_shape", condition="of tensors")
 def split(tensor, split_size_or_sections, dim=0):
     """Splits the tensor along `dim` into parts of one size (the last may be smaller), or of the
     listed sizes."""
@@ -87,7 +87,7 @@ _split_method.__name__ = "split"
 Tensor.split = _split_method
 
 
-@register_op(capture="sizes of tensors")
+@register_op(tags="dynamic_output_shape", condition="of tensors")
 def split_with_sizes(input, split_sizes, dim=0):
     """Splits the tensor along `dim` into parts of the listed sizes."""
     return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
@@ -152,7 +152,7 @@ def _cut_equally(x, sections, dim):
     return tuple([narrow(x, dim, i * small + min(i, more), small + (i < more)) for i in range(sections)])
 
 
-@register_op(capture="sizes of tensors")
+@register_op(tags="dynamic_output_shape", condition="of tensors")
 def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None, tensor_indices_or_sections=None):
     """Splits the tensor along `dim` at the given indices, or into that many parts, whose sizes
     differ by at most one."""

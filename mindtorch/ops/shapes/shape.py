@@ -111,7 +111,7 @@ def _repeat(x, repeats):
     return repeat_(x, repeats=repeats)
 
 
-@register_op(function=False, capture="sizes of tensors")
+@register_op(function=False, tags="dynamic_output_shape", condition="of tensors")
 def repeat(self, *args, repeats=None):
     """Repeats the tensor `repeats` times along each dim."""
     repeats = size_of("repeat", args if repeats is None else (repeats,), "repeats")
@@ -124,7 +124,7 @@ def _tile(x, dims):
     return _repeat(x, (1,) * (x.ndim - len(dims)) + dims)
 
 
-@register_op(method=False, capture="sizes of tensors")
+@register_op(method=False, tags="dynamic_output_shape", condition="of tensors")
 def tile(input, dims):
     """Like repeat. Missing repeats on the left count as 1."""
     check_tensor("tile", input)
@@ -148,7 +148,7 @@ def _sum_groups(g, n, dim, shape):
     return reshape_(sum_to(reshape_(g, split), size=(*shape[:dim + 1], 1, *shape[dim + 1:])), shape)
 
 
-@register_op(capture="sizes of tensors")
+@register_op(tags="dynamic_output_shape", condition="of tensors")
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Repeats each element (or each slice along `dim`) several times in a row.
 
@@ -309,13 +309,13 @@ def in_c_order(x):
     return clone_(x, fmt="contiguous")
 
 
-@register_op(sharding="linear")
+@register_op(tags="linear_pointwise")
 def clone(input, *, memory_format=None):
     """Returns a copy with its own storage, in the input's memory format or the requested one."""
     return clone_(input, fmt=format_name(memory_format))
 
 
-@register_op(function=False, sharding="linear")
+@register_op(function=False, tags="linear_pointwise")
 def contiguous(self, memory_format=None):
     """Returns the tensor in contiguous memory (or another memory format). Returns the tensor itself
     if it already is."""

@@ -544,7 +544,7 @@ def broadcast_shape(shapes):
     return tuple(out)
 
 
-@register_op(method=False, capture="meta")
+@register_op(method=False, tags="metadata_only")
 def broadcast_shapes(*shapes):
     """Returns the size that tensors of the given sizes broadcast to."""
     sizes = [ints_of("broadcast_shapes", s, "shapes") for s in shapes]
