@@ -60,26 +60,66 @@ class InputBuffer:
             self.g = _sum_with_sparse(self.g, g)
 
 
-class GraphTask:
-    """A backward pass: the nodes that it will run, and notes that hooks leave while it runs."""
+_task_ids = itertools.count()
 
-    __slots__ = ("nodes", "leaves", "exec_info", "targets", "notes", "keeps", "returns", "now", "number_", "callbacks")
-    nodes: dict[Any, None]
-    leaves: dict[int, int]
-    exec_info: set[Any] | None
-    targets: dict[Any, list[int]]
-    notes: Any
+
+class GraphTask:
+    """A backward pass: what it will run, what has arrived, and notes that hooks leave meanwhile.
+
+    Each node runs once, when all its gradients have arrived. Of the nodes that are ready, the one
+    with the highest sequence number runs first.
+    """
+
+    __slots__ = ("inputs", "accumulate", "create_graph", "keeps", "returns", "targets", "captured", "start", "nodes", "dependencies", "leaves", "exec_info",
+                 "buffers", "ready", "leaf_buffers", "complete", "node", "notes", "number_", "callbacks", "watch", "span", "through")
+    inputs: Sequence[Any] | None
+    accumulate: bool  # True if the gradients of `inputs` are accumulated into .grad
+    create_graph: bool
     keeps: bool  # True if the graph is retained
     returns: bool  # True if gradients are returned instead of accumulated into .grad
-    now: Callable[[], Any]  # returns the node that is running
+    targets: dict[Any, list[int]]  # (id of a node, output) or id of a leaf -> indices in `captured`
+    captured: list[Tensor | None] | None  # gradients of `inputs`
+    start: list[Any]  # where the root gradients arrive
+    nodes: dict[Any, None]
+    dependencies: dict[Any, int]  # node -> number of gradients yet to arrive
+    leaves: dict[int, int]  # id of a leaf -> number of gradients yet to arrive
+    exec_info: set[Any] | None  # nodes that lead to a target; None: all
+    buffers: dict[Any, dict[int, Any]]  # node -> output -> gradient or InputBuffer
+    ready: list[tuple[int, Any]]  # heap of nodes whose gradients have all arrived
+    leaf_buffers: dict[int, InputBuffer]
+    complete: list[tuple[Tensor, InputBuffer]]  # leaves whose gradients have all arrived
+    node: Any  # the node that is running
+    notes: Any
     callbacks: tuple[Callable[[], object], ...]
+    watch: Callable[[Any, int], Generator[None, None, None]] | None
+    span: Generator[None, None, None] | None  # observes the node that is running
+    through: Callable[..., Any] | None  # gradient rule that propagates tangents
+
+    def __init__(self, roots: Sequence[Any], inputs: Sequence[Any] | None, retain_graph: bool, create_graph: bool, accumulate: bool) -> None:
+        self.inputs, self.accumulate, self.create_graph, self.keeps = inputs, accumulate, create_graph, retain_graph
+        self.returns = inputs is not None and not accumulate
+        self.targets, self.captured = {}, None
+        if inputs is not None:
+            self.captured = [None] * len(inputs)
+            for i, t in enumerate(inputs):
+                e = gradient_edge(t)
+                self.targets.setdefault((id(e[0]), e[1]) if e.__class__ is tuple else id(e), []).append(i)
+        self.start = [gradient_edge(t) for t in roots]
+        self.nodes, self.dependencies, self.leaves = {}, {}, {}
+        self._compute_dependencies()
+        self.exec_info = None if inputs is None else self._exec_info(inputs)
+        self.buffers, self.ready, self.leaf_buffers, self.complete = {}, [], {}, []
+        self.node = self.notes = self.span = None
+        self.callbacks = ()
+        self.watch = watched
+        self.through = None if create_graph else primitives.tangent_backward
 
     @property
     def number(self) -> int:
         """Unique id of this backward pass, assigned lazily."""
         n = getattr(self, "number_", None)
         if n is None:
-            n = self.number_ = next(_node_numbers)
+            n = self.number_ = next(_task_ids)
         return n
 
     def runs_node(self, n: Any) -> bool:
@@ -95,8 +135,331 @@ class GraphTask:
         n = t._grad_fn_
         return n in self.nodes and (self.exec_info is None or n in self.exec_info or (id(n), t._output_nr) in self.targets)
 
+    # -- before the pass
+    def _compute_dependencies(self) -> None:
+        """Finds the nodes and leaves below the roots, and counts how often each is reached."""
+        start, order, dependencies, leaves = self.start, self.nodes, self.dependencies, self.leaves
+        stack = []
+        for e in start:
+            if e.__class__ is tuple and e[0] not in order:
+                order[e[0]] = None
+                stack.append(e[0])
+        while stack:
+            n = stack.pop()
+            for e in n._next_edges:
+                if e is None:
+                    continue
+                if e.__class__ is tuple:
+                    m = e[0]
+                    if m in dependencies:
+                        dependencies[m] += 1
+                    else:
+                        dependencies[m] = 1
+                        if m not in order:
+                            order[m] = None
+                            stack.append(m)
+                else:
+                    k = id(e)
+                    leaves[k] = leaves.get(k, 0) + 1
+        for e in start:
+            if e.__class__ is tuple:
+                dependencies[e[0]] = dependencies.get(e[0], 0) + 1
+            else:
+                leaves[id(e)] = leaves.get(id(e), 0) + 1
 
-_node_numbers = itertools.count()
+    def _exec_info(self, inputs: Sequence[Any]) -> set[Any]:
+        """Returns the nodes from which some target can be reached; the others need not run."""
+        targets = self.targets
+        below: dict[Any, bool] = {}
+        for n in sorted(self.nodes, key=lambda n: n._sequence_number):
+            ok = False
+            for e in n._next_edges:
+                if e is None:
+                    continue
+                if e.__class__ is tuple:
+                    ok = ok or below.get(e[0], False) or (id(e[0]), e[1]) in targets
+                else:
+                    ok = ok or id(e) in targets
+            below[n] = ok
+        found = {n for n, ok in below.items() if ok}
+        if self.accumulate:
+            # the nodes of the inputs run, as in PyTorch
+            found.update([e[0] for e in map(gradient_edge, inputs) if e.__class__ is tuple and e[0] in self.nodes])
+        return found
+
+    # -- the pass
+    def run(self, grads: Sequence[Any]) -> None:
+        """Runs the pass from the gradients of the roots."""
+        under = _engine_state.state
+        outer = under.current
+        packing = autograd_graph.get_saved_hooks() if autograd_graph.saved_hooks else ()
+        old_mode = mode.on
+        mode.on = self.create_graph
+        if grad_mode.follow is not None:
+            grad_mode.follow(self.create_graph)
+        under.depth += 1
+        under.current = self
+        well = False
+        try:
+            for e, g in zip(self.start, grads):
+                g._grad_may_alias = True
+                self._arrive(e, g, "the root gradient")
+            ready, complete = self.ready, self.complete
+            while ready or complete:
+                if complete:
+                    self._process_leaves()
+                if ready:
+                    self.node = heapq.heappop(ready)[1]
+                    self._run_node(self.node)
+            well = True
+        finally:
+            if self.span is not None:
+                self.span.close()
+            mode.on = old_mode
+            if grad_mode.follow is not None:
+                grad_mode.follow(old_mode)
+            under.depth -= 1
+            under.current = outer
+            self.node = None
+            if autograd_graph.saved_hooks or packing:
+                autograd_graph.restore_saved_hooks(packing)
+            self._finish(under, outer, well)
+
+    def _finish(self, under: _State, outer: GraphTask | None, well: bool) -> None:
+        """Calls the callbacks of this pass and, at the end of the outermost one, of the thread."""
+        while self.callbacks and well:
+            callbacks, self.callbacks = self.callbacks, ()
+            under.current = self
+            try:
+                for fn in callbacks:
+                    fn()
+            finally:
+                under.current = outer
+        if not under.depth and under.callbacks:
+            callbacks, under.callbacks = under.callbacks, ()
+            if well:
+                for fn in callbacks:
+                    fn()
+
+    # -- gradients that arrive
+    def _arrive(self, e: Any, g: Any, name: str) -> None:
+        """Adds a gradient (None: none) from the node `name` at an edge, and counts it."""
+        if e.__class__ is tuple:
+            n, i = e
+            if g is not None and (self.exec_info is None or n in self.exec_info or (id(n), i) in self.targets):
+                meta = n._input_metadata[i]
+                try:
+                    a = g._array
+                    if a.shape != meta[0] or a.dtype is not meta[1]:
+                        g = validate_grad(g, meta, name)
+                except SparseUse:
+                    g = validate_grad(g, meta, name)
+                slots = self.buffers.get(n)
+                if slots is None:
+                    self.buffers[n] = {i: g}
+                else:
+                    b = slots.get(i)
+                    if b is None:  # most outputs get one gradient, and need no sum
+                        slots[i] = g
+                    elif b.__class__ is InputBuffer:
+                        b.add(g, self.create_graph)
+                    else:
+                        total = slots[i] = InputBuffer()
+                        total.g = b
+                        total.add(g, self.create_graph)
+            dependencies = self.dependencies
+            remaining = dependencies[n] = dependencies[n] - 1
+            if not remaining:
+                heapq.heappush(self.ready, (-n._sequence_number, n))
+            return
+        k = id(e)
+        if g is not None:
+            b = self.leaf_buffers.get(k)
+            if b is None:
+                b = self.leaf_buffers[k] = InputBuffer()
+            b.add(validate_grad(g, (e._sizes, e._np_dtype), name), self.create_graph)
+        leaves = self.leaves
+        leaves[k] -= 1
+        if not leaves[k]:
+            b = self.leaf_buffers.pop(k, None)
+            if b is not None:
+                self.complete.append((e, b))
+            elif e._tensor_hooks:
+                self.complete.append((e, InputBuffer()))
+
+    def _skip(self, n: Any) -> None:
+        """Counts a node that does not run, at the nodes below it."""
+        for e in n._next_edges:
+            if e is not None:
+                self._arrive(e, None, "")
+
+    # -- nodes
+    def _run_node(self, n: Any) -> None:
+        """Runs a node, with its hooks, and passes its gradients on.
+
+        No reference to a gradient outlives the call: `_leaf_done` counts them.
+        """
+        exec_info = self.exec_info
+        slots = self.buffers.pop(n, None)
+        if slots is None:
+            if n._prim is not None and not (n._tensor_hooks or n._pre_hooks or n._post_hooks) or exec_info is not None and n not in exec_info:
+                return self._skip(n)
+            # a user's Function may return gradients without receiving any, and hooks are called
+            slots = {}
+        gs = []
+        for i in range(len(n._input_metadata)):
+            g = slots.get(i)
+            gs.append(g.g if g.__class__ is InputBuffer else g)
+        if n._tensor_hooks or n._retains_grad:
+            gs = _tensor_hooks(n, gs)
+        if exec_info is not None:
+            self._capture(n, gs)
+            if n not in exec_info:
+                return self._skip(n)
+        if n._pre_hooks:
+            gs = _node_prehooks(n, gs)
+        if (n._pre_hooks or not slots) and n._prim is not None and not any([g is not None for g in gs]):
+            _posthooks_without_gradient(n, gs)
+            return self._skip(n)
+        if self.watch is not None:
+            self.span = self.watch(n, n._sequence_number)
+            next(self.span)
+        if self.through is not None or primitives.anomaly is not None:
+            res = self._apply_observed(n, gs)
+        else:
+            try:
+                res = n._apply(gs) if n._prim is None else n._prim.backward(n, gs)
+            except SparseUse:
+                if n._prim is None or not any([isinstance(g, SparseTensor) for g in gs]):
+                    raise
+                # the rule requires dense gradients
+                gs = [g.to_dense() if isinstance(g, SparseTensor) else g for g in gs]
+                res = n._prim.backward(n, gs)
+        if self.span is not None:
+            next(self.span)
+        if res.__class__ is Tensor or res is None:
+            res = (res,)
+        if n._post_hooks:
+            res = _node_posthooks(n, gs, res)
+        if not self.keeps and n._saved is not None:
+            n._saved = None
+            n._released = True
+        self._pass_on(n, gs, res)
+        if self.span is not None:
+            self.span.close()
+            self.span = None
+
+    def _capture(self, n: Any, gs: Sequence[Any]) -> None:
+        """Stores those gradients of a node's outputs that are targets."""
+        for i, g in enumerate(gs):
+            for j in self.targets.get((id(n), i), ()):
+                if self.accumulate and g is not None and self.inputs[j].__class__ is not GradientEdge:  # type: ignore[index]
+                    _accumulate(self.inputs[j], g, self.create_graph)  # type: ignore[index]
+                self.captured[j] = g  # type: ignore[index]
+
+    def _apply_observed(self, n: Any, gs: Sequence[Any]) -> Any:
+        """Applies a gradient rule with tangents, or in anomaly mode."""
+        if self.through is not None:
+            return self.through(n, gs)
+        anomaly: Any = primitives.anomaly
+        try:
+            res = n._apply(gs)
+        except Exception as err:
+            anomaly(n, err, None)
+            raise
+        anomaly(n, None, [r if is_tensor(r) else None for r in ((res,) if res is None or res.__class__ is Tensor else res)])
+        return res
+
+    def _pass_on(self, n: Any, gs: Sequence[Any], res: Sequence[Any]) -> None:
+        """Passes the gradients of a node's inputs on, in the order in which PyTorch does."""
+        name = n.__class__.__name__
+        passes = n._prim is None or len(res) > 1
+        for e, g in zip(n._next_edges, res) if n.order is None else [(n._next_edges[i], res[i]) for i in n.order]:
+            if e is not None:
+                if g is not None and (passes or g is gs[0]):
+                    # Rules such as add's pass the same tensor on: a leaf that receives it must copy
+                    # it, not store it.
+                    if n._prim is None or _index_of(gs, g, 0) or _index_of(res, g, 1):
+                        g._grad_may_alias = True
+                self._arrive(e, g, name)
+
+    # -- leaves
+    def _process_leaves(self) -> None:
+        """Processes the leaves that a node has completed, all of them before any other node."""
+        complete = self.complete
+        done = self._leaf_done if self.watch is None else self._watched_leaf_done
+        if len(complete) < 4 or self.node is None or self.node.order is not None:
+            for leaf, buf in complete:
+                done(leaf, buf)
+        else:
+            for i in _order_of_ties(len(complete), len(self.ready)):
+                done(*complete[i])
+        complete.clear()
+
+    def _watched_leaf_done(self, leaf: Tensor, buf: InputBuffer) -> None:
+        span = self.watch(autograd_graph.AccumulateGrad.of(leaf), -1)  # type: ignore[misc]
+        next(span)
+        try:
+            self._leaf_done(leaf, buf)
+        finally:
+            span.close()
+
+    def _leaf_done(self, leaf: Tensor, buf: InputBuffer) -> None:
+        """Runs a leaf's hooks, and captures or accumulates its gradient."""
+        if buf.g is None:
+            if leaf._tensor_hooks and (self.inputs is None or id(leaf) in self.targets):
+                for fn in list(leaf._tensor_hooks.values()):  # called with None: there is no gradient
+                    if fn(None) is not None:
+                        raise RuntimeError("can't replace a None gradient with a non-None value")
+            return
+        # referenced by the buffer and the call
+        if buf.g._grad_may_alias and getrefcount(buf.g) == 2 and accumulate_grad.is_unaliased(buf.g):
+            buf.g._grad_may_alias = False
+        g, buf.g = buf.g, None
+        where = None
+        if self.inputs is not None:
+            where = self.targets.get(id(leaf))
+            if where is None:
+                return
+        seen = dispatch_state.primitives and is_enabled("primitives", "dispatch")
+        if seen:
+            self.node = autograd_graph.AccumulateGrad.of(leaf)
+        if leaf._tensor_hooks:
+            g._grad_may_alias = True
+            for fn in list(leaf._tensor_hooks.values()):
+                r = fn(g)
+                if r is not None:
+                    g = r
+                    g._grad_may_alias = True
+        if where is not None and not self.accumulate:
+            for i in where:
+                self.captured[i] = g  # type: ignore[index]
+            return
+        if leaf._requires_grad_:
+            # else detached since (detach_, requires_grad_(False)): nothing more is accumulated, as
+            # in PyTorch
+            self._accumulate_leaf(leaf, g, seen)
+
+    def _accumulate_leaf(self, leaf: Tensor, g: Any, seen: bool) -> None:
+        """Accumulates a leaf's gradient, with the hooks of its AccumulateGrad node.
+
+        seen: True if a dispatch mode sees the operators.
+        """
+        node: Any = leaf._grad_accumulator
+        if node is not None:
+            node, g = _prehooks(node, g)
+            first = leaf._grad_ is None
+        if seen and leaf._grad_ is None and not (self.create_graph or isinstance(g, SparseTensor) or accumulate_grad.may_be_shared(g)):
+            g = g.detach()
+        _accumulate(leaf, g, self.create_graph)
+        if leaf._post_accumulate_grad_hooks:
+            for fn in list(leaf._post_accumulate_grad_hooks.values()):
+                if fn(leaf) is not None:
+                    raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+        if node is not None and node._post_hooks:
+            for fn in list(node._post_hooks.values()):
+                # the first gradient is the same object as the leaf's .grad
+                fn((), (leaf._grad_ if first else g,))
 
 
 @functools.lru_cache(None)
@@ -217,324 +580,42 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], retain_graph: bo
     """
     trace = replay.backward.of(roots) if replay.backward.spans and replay.current.session is None else None
     if trace is None:
-        return _run_backward(roots, grads, retain_graph, create_graph, inputs, allow_unused, accumulate)
+        return _run_backward(roots, grads, retain_graph, create_graph, inputs, accumulate)
     with replay.session(trace):  # after a compiled forward
-        return _run_backward(roots, grads, retain_graph, create_graph, inputs, allow_unused, accumulate)
+        return _run_backward(roots, grads, retain_graph, create_graph, inputs, accumulate)
 
 
-def _run_backward(roots, grads, retain_graph, create_graph, inputs, allow_unused, accumulate):
-    targets: dict[Any, list[int]] = {}  # key -> indices in the result
-    found: list[Tensor | None] | None = [None] * len(inputs) if inputs is not None else None
-    if inputs is not None:
-        for i, t in enumerate(inputs):
-            e = gradient_edge(t)
-            targets.setdefault((id(e[0]), e[1]) if e.__class__ is tuple else id(e), []).append(i)
-    start: list[Any] = [gradient_edge(t) for t in roots]
-
-    # Count how often each node is reached, so that it runs once, when all its gradients have
-    # arrived.
-    dependencies: dict[Any, int]
-    leaves: dict[int, int]
-    order: dict[Any, None]
-    dependencies, leaves, order, stack = {}, {}, {}, []
-    for e in start:
-        if e.__class__ is tuple and e[0] not in order:
-            order[e[0]] = None
-            stack.append(e[0])
-    while stack:
-        n = stack.pop()
-        for e in n._next_edges:
-            if e is None:
-                continue
-            if e.__class__ is tuple:
-                m = e[0]
-                if m in dependencies:
-                    dependencies[m] += 1
-                else:
-                    dependencies[m] = 1
-                    if m not in order:
-                        order[m] = None
-                        stack.append(m)
-            else:
-                k = id(e)
-                leaves[k] = leaves.get(k, 0) + 1
-    for e in start:
-        if e.__class__ is tuple:
-            dependencies[e[0]] = dependencies.get(e[0], 0) + 1
-        else:
-            leaves[id(e)] = leaves.get(id(e), 0) + 1
-    exec_info = _exec_info(order, targets) if inputs is not None else None
-    if accumulate and inputs is not None:
-        # these nodes run, as in PyTorch
-        exec_info.update([e[0] for e in map(gradient_edge, inputs) if e.__class__ is tuple and e[0] in order])
-
-    buffers: dict[Any, dict[int, Any]]
-    ready: list[tuple[int, Any]]
-    leafbuf: dict[int, InputBuffer]
-    complete: list[tuple[Tensor, InputBuffer]]
-    buffers, ready, leafbuf, complete = {}, [], {}, []
-    this, under = GraphTask(), _engine_state.state
-    outer, watch, span = under.current, watched, None
-    through = None if create_graph else primitives.tangent_backward
-    this.nodes, this.leaves, this.exec_info, this.targets, this.notes, this.keeps, this.callbacks = order, leaves, exec_info, targets, None, retain_graph, ()
-    n, this.returns = None, inputs is not None and not accumulate
-    this.now = lambda: n
-    packing = autograd_graph.get_saved_hooks() if autograd_graph.saved_hooks else ()
-    old_mode = mode.on
-    mode.on = create_graph
-    if grad_mode.follow is not None:
-        grad_mode.follow(create_graph)
-    under.depth += 1
-    under.current = this
-    well = False
-
-    def leaf_done(leaf, buf):
-        nonlocal n
-        if buf.g is None:
-            if leaf._tensor_hooks and (inputs is None or id(leaf) in targets):
-                for fn in list(leaf._tensor_hooks.values()):  # called with None: there is no gradient
-                    if fn(None) is not None:
-                        raise RuntimeError("can't replace a None gradient with a non-None value")
-            return
-        # referenced by the buffer and the call
-        if buf.g._grad_may_alias and getrefcount(buf.g) == 2 and accumulate_grad.is_unaliased(buf.g):
-            buf.g._grad_may_alias = False
-        g, buf.g = buf.g, None
-        where = None
-        if inputs is not None:
-            where = targets.get(id(leaf))
-            if where is None:
-                return
-        seen = dispatch_state.primitives and is_enabled("primitives", "dispatch")
-        if seen:
-            n = leaf._grad_accumulator() if leaf._grad_accumulator is not None else None
-            if n is None:
-                n = autograd_graph.AccumulateGrad.of(leaf)
-        if leaf._tensor_hooks:
-            g._grad_may_alias = True
-            for fn in list(leaf._tensor_hooks.values()):
-                r = fn(g)
-                if r is not None:
-                    g = r
-                    g._grad_may_alias = True
-        if where is not None and not accumulate:
-            for i in where:
-                found[i] = g
-            return
-        if not leaf._requires_grad_:
-            # detached since (detach_, requires_grad_(False)): nothing more is accumulated, as in
-            # PyTorch
-            return
-        node = leaf._grad_accumulator
-        if node is not None:
-            node, g = _prehooks(node, g)
-            first = leaf._grad_ is None
-        if seen and leaf._grad_ is None and not (create_graph or isinstance(g, SparseTensor) or accumulate_grad.may_be_shared(g)):
-            g = g.detach()
-        _accumulate(leaf, g, create_graph)
-        if leaf._post_accumulate_grad_hooks:
-            for fn in list(leaf._post_accumulate_grad_hooks.values()):
-                if fn(leaf) is not None:
-                    raise RuntimeError("Tensor post accumulate grad hooks should return None.")
-        if node is not None and node._post_hooks:
-            for fn in list(node._post_hooks.values()):
-                # the first gradient is the same object as the leaf's .grad
-                fn((), (leaf._grad_ if first else g,))
-
-    def arrive(e, g, name):
-        if e.__class__ is tuple:
-            n, i = e
-            if g is not None and (exec_info is None or n in exec_info or (id(n), i) in targets):
-                meta = n._input_metadata[i]
-                try:
-                    a = g._array
-                    if a.shape != meta[0] or a.dtype is not meta[1]:
-                        g = validate_grad(g, meta, name)
-                except SparseUse:
-                    g = validate_grad(g, meta, name)
-                slots = buffers.get(n)
-                if slots is None:
-                    buffers[n] = {i: g}
-                else:
-                    b = slots.get(i)
-                    if b is None:  # most outputs get one gradient, and need no sum
-                        slots[i] = g
-                    elif b.__class__ is InputBuffer:
-                        b.add(g, create_graph)
-                    else:
-                        total = slots[i] = InputBuffer()
-                        total.g = b
-                        total.add(g, create_graph)
-            remaining = dependencies[n] = dependencies[n] - 1
-            if not remaining:
-                heapq.heappush(ready, (-n._sequence_number, n))
-            return
-        k = id(e)
-        if g is not None:
-            b = leafbuf.get(k)
-            if b is None:
-                b = leafbuf[k] = InputBuffer()
-            b.add(validate_grad(g, (e._sizes, e._np_dtype), name), create_graph)
-        leaves[k] -= 1
-        if not leaves[k]:
-            b = leafbuf.pop(k, None)
-            if b is not None:
-                complete.append((e, b))
-            elif e._tensor_hooks:
-                complete.append((e, InputBuffer()))
-
-    def process_leaves(in_order):
-        """Processes the leaves that a node has completed, all of them before any other node."""
-        if in_order or len(complete) < 4:
-            for leaf, buf in complete:
-                leaf_done(leaf, buf)
-        else:
-            for i in _order_of_ties(len(complete), len(ready)):
-                leaf_done(*complete[i])
-        complete.clear()
-
-    if watch is not None:
-        leaf_done = _watched(leaf_done, watch)
-    try:
-        for e, g in zip(start, grads):
-            g._grad_may_alias = True
-            arrive(e, g, "the root gradient")
-        while True:
-            if complete:
-                process_leaves(n is None or n.order is not None)
-            if not ready:
-                break
-            _, n = heapq.heappop(ready)
-            slots = buffers.pop(n, None)
-            if slots is None:
-                if n._prim is not None and not (n._tensor_hooks or n._pre_hooks or n._post_hooks) or exec_info is not None and n not in exec_info:
-                    # nothing arrived: still decrement the counts of the nodes below
-                    for e in n._next_edges:
-                        if e is not None:
-                            arrive(e, None, "")
-                    continue
-                # a user's Function may return gradients without receiving any, and hooks are called
-                slots = {}
-            gs = []
-            for i in range(len(n._input_metadata)):
-                g = slots.get(i)
-                gs.append(g.g if g.__class__ is InputBuffer else g)
-            if n._tensor_hooks or n._retains_grad:
-                gs = _tensor_hooks(n, gs)
-            if targets:
-                for i in range(len(gs)):
-                    for j in targets.get((id(n), i), ()):
-                        if accumulate and gs[i] is not None and inputs[j].__class__ is not GradientEdge:
-                            _accumulate(inputs[j], gs[i], create_graph)
-                        found[j] = gs[i]
-            if exec_info is not None and n not in exec_info:
-                for e in n._next_edges:
-                    if e is not None:
-                        arrive(e, None, "")
-                continue
-            if n._pre_hooks:
-                for fn in list(n._pre_hooks.values()):
-                    r = fn(tuple(gs))
-                    if r is not None:
-                        gs = list(autograd_graph.returned(fn, r, gs))
-            if (n._pre_hooks or not slots) and n._prim is not None and not any(g is not None for g in gs):
-                for fn in list(n._post_hooks.values()) if n._post_hooks else ():
-                    r = fn((None,) * len(n._next_edges), tuple(gs))
-                    if r is not None:
-                        # there is no gradient to replace
-                        autograd_graph.returned(fn, r, (None,) * len(n._next_edges))
-                for e in n._next_edges:
-                    if e is not None:
-                        arrive(e, None, "")
-                continue
-            if watch is not None:
-                span = watch(n, n._sequence_number)
-                next(span)
-            if through is not None:
-                res = through(n, gs)
-            elif primitives.anomaly is None:
-                try:
-                    res = n._apply(gs) if n._prim is None else n._prim.backward(n, gs)
-                except SparseUse:
-                    if n._prim is None or not any([isinstance(g, SparseTensor) for g in gs]):
-                        raise
-                    # the rule requires dense gradients
-                    gs = [g.to_dense() if isinstance(g, SparseTensor) else g for g in gs]
-                    res = n._prim.backward(n, gs)
-            else:
-                try:
-                    res = n._apply(gs)
-                except Exception as err:
-                    primitives.anomaly(n, err, None)
-                    raise
-                primitives.anomaly(n, None, [r if is_tensor(r) else None for r in ((res,) if res is None or res.__class__ is Tensor else res)])
-            if span is not None:
-                next(span)
-            if res.__class__ is Tensor or res is None:
-                res = (res,)
-            if n._post_hooks:
-                for fn in list(n._post_hooks.values()):
-                    r = fn(tuple(res), tuple(gs))
-                    if r is not None:
-                        res = autograd_graph.returned(fn, r, res)
-            if not retain_graph and n._saved is not None:
-                n._saved = None
-                n._released = True
-            name = n.__class__.__name__
-            passes = n._prim is None or len(res) > 1
-            for e, g in zip(n._next_edges, res) if n.order is None else [(n._next_edges[i], res[i]) for i in n.order]:
-                if e is not None:
-                    if g is not None and (passes or g is gs[0]):
-                        # Rules such as add's pass the same tensor on: a leaf that receives it must
-                        # copy it, not store it.
-                        if n._prim is None or _index_of(gs, g, 0) or _index_of(res, g, 1):
-                            g._grad_may_alias = True
-                    arrive(e, g, name)
-            if span is not None:
-                span.close()
-                span = None
-            del res, gs, slots
-            g = None
-        well = True
-    finally:
-        if span is not None:
-            span.close()
-        mode.on = old_mode
-        if grad_mode.follow is not None:
-            grad_mode.follow(old_mode)
-        under.depth -= 1
-        under.current = outer
-        n = None
-        if autograd_graph.saved_hooks or packing:
-            autograd_graph.restore_saved_hooks(packing)
-        if this.callbacks and well:
-            while this.callbacks:
-                callbacks, this.callbacks = this.callbacks, ()
-                under.current = this
-                try:
-                    for fn in callbacks:
-                        fn()
-                finally:
-                    under.current = outer
-        if not under.depth and under.callbacks:
-            callbacks, under.callbacks = under.callbacks, ()
-            if well:
-                for fn in callbacks:
-                    fn()
-    if inputs is None or accumulate:
-        return None
-    return found
+def _run_backward(roots, grads, retain_graph, create_graph, inputs, accumulate):
+    task = GraphTask(roots, inputs, retain_graph, create_graph, accumulate)
+    task.run(grads)
+    return task.captured if task.returns else None
 
 
-def _watched(leaf_done, watch):
-    def done(leaf, buf):
-        span = watch(autograd_graph.AccumulateGrad.of(leaf), -1)
-        next(span)
-        try:
-            leaf_done(leaf, buf)
-        finally:
-            span.close()
-    return done
+def _node_prehooks(n, gs):
+    """Returns the gradients of a node's outputs after its pre-hooks."""
+    for fn in list(n._pre_hooks.values()):
+        r = fn(tuple(gs))
+        if r is not None:
+            gs = list(autograd_graph.returned(fn, r, gs))
+    return gs
+
+
+def _node_posthooks(n, gs, res):
+    """Returns the gradients of a node's inputs after its post-hooks."""
+    for fn in list(n._post_hooks.values()):
+        r = fn(tuple(res), tuple(gs))
+        if r is not None:
+            res = autograd_graph.returned(fn, r, res)
+    return res
+
+
+def _posthooks_without_gradient(n, gs):
+    """Calls the post-hooks of a node that received no gradient and does not run."""
+    for fn in list(n._post_hooks.values()) if n._post_hooks else ():
+        r = fn((None,) * len(n._next_edges), tuple(gs))
+        if r is not None:
+            # there is no gradient to replace
+            autograd_graph.returned(fn, r, (None,) * len(n._next_edges))
 
 
 def _prehooks(node, g):
@@ -555,22 +636,6 @@ def _index_of(items, x, more_than):
         if i is x:
             n += 1
     return n > more_than
-
-
-def _exec_info(order, targets):
-    """Returns the nodes from which some target can be reached; the others need not run."""
-    below = {}
-    for n in sorted(order, key=lambda n: n._sequence_number):
-        ok = False
-        for e in n._next_edges:
-            if e is None:
-                continue
-            if e.__class__ is tuple:
-                ok = ok or below.get(e[0], False) or (id(e[0]), e[1]) in targets
-            else:
-                ok = ok or id(e) in targets
-        below[n] = ok
-    return {n for n, ok in below.items() if ok}
 
 
 def _tensor_hooks(n, gs):

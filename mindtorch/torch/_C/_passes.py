@@ -17,7 +17,7 @@ def _current_graph_task_id():
 def _current_autograd_node():
     """Returns the node that the innermost backward pass is running; None outside of backward."""
     this = engine.current_graph_task()
-    return None if this is None else this.now()
+    return None if this is None else this.node
 
 
 def _will_engine_execute_node(node):
