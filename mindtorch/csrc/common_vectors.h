@@ -1,5 +1,8 @@
 /* Functions of vectors vf (VL floats; vi: as many integers). EXP(x) is the exponential used in the
-   logistic function and tanh: clamped_exp or a more complete one. */
+   logistic function and tanh: clamped_exp, or a more complete one that the including file defines. */
+#ifndef EXP
+#define EXP(x) clamped_exp(x)
+#endif
 static inline vf pick(vi m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
 static inline vf same(float x) { return x - (vf){0}; }
 

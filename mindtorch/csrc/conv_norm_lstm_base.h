@@ -17,6 +17,7 @@
 #define VB 3
 #endif
 typedef float vf __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+typedef int vi __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define LOAD(p) (*(const vf *)(p))
 #define STORE(p, v) (*(vf *)(p) = (v))
 #define UNROLL _Pragma("GCC unroll 32")

@@ -1,6 +1,4 @@
 /* ------------------------------------------------------------------ LSTM over time */
-typedef int vi __attribute__((vector_size(VL * 4), aligned(4), may_alias));
-#define EXP(x) clamped_exp(x)
 #include "common_vectors.h"
 
 typedef struct {

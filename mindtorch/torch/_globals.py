@@ -19,6 +19,7 @@ _PUBLIC = {
     ("mindtorch.core.tensor.tensor", "Size"): ("torch", "Size"),
     ("mindtorch.core.device.device", "device"): ("torch", "device"),
     ("mindtorch.torch._utils", "_rebuild_from_type_v2"): ("torch._tensor", "_rebuild_from_type_v2"),
+    ("mindtorch.torch._types", "_get_layout"): ("torch.serialization", "_get_layout"),
     ("mindtorch.torch.storage", "UntypedStorage"): ("torch.storage", "UntypedStorage"),
     ("mindtorch.torch.storage", "TypedStorage"): ("torch.storage", "TypedStorage"),
 }
@@ -36,6 +37,25 @@ _ALIASES = {
     ("torch._C", "_TensorBase"): ("mindtorch.core.tensor.tensor", "Tensor"),
     ("torch._C", "Generator"): ("mindtorch.torch", "Generator"),
 }
+
+#: dtype -> name of the legacy storage class (torch.FloatStorage etc.)
+STORAGE_NAMES = {
+    _dtypes.float64: "DoubleStorage",
+    _dtypes.float32: "FloatStorage",
+    _dtypes.float16: "HalfStorage",
+    _dtypes.int64: "LongStorage",
+    _dtypes.int32: "IntStorage",
+    _dtypes.int16: "ShortStorage",
+    _dtypes.int8: "CharStorage",
+    _dtypes.uint8: "ByteStorage",
+    _dtypes.bool_: "BoolStorage",
+    _dtypes.bfloat16: "BFloat16Storage",
+    _dtypes.complex128: "ComplexDoubleStorage",
+    _dtypes.complex64: "ComplexFloatStorage",
+}
+
+#: name of the class -> dtype
+STORAGE_DTYPES = {v: k for k, v in STORAGE_NAMES.items()}
 
 #: modules of Python 2 -> their current names
 PYTHON2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
@@ -102,10 +122,8 @@ def resolve(module, name):
     if (module, name) in _BUILTIN_HOMES:
         return _Functions(_BUILTIN_HOMES[module, name])
     if module in ("torch", "torch.storage", "torch.cuda") and name.endswith("Storage"):
-        from mindtorch.torch import storage
-
-        if name in storage.CLASSES or name in ("UntypedStorage", "TypedStorage"):
-            return getattr(storage, name)
+        if name in STORAGE_DTYPES or name in ("UntypedStorage", "TypedStorage"):
+            module = "torch.storage"
     home, name = _HERE.get((module, name)) or _ALIASES.get((module, name)) or (None, name)
     if home is None:
         home = _BUILTIN_MODULES.get(module) or "mindtorch." + module

@@ -8,7 +8,7 @@ import pickle
 from mindtorch.core.tensor import dtypes as _dtypes
 from mindtorch.core.tensor.tensor import Parameter, Tensor, is_tensor
 from mindtorch.torch import _globals, _utils
-from mindtorch.torch._types import layout
+from mindtorch.torch._types import _get_layout, layout
 from mindtorch.torch.storage import CLASS_OF, TypedStorage, UntypedStorage
 
 
@@ -85,8 +85,6 @@ class _Naming:
         elif isinstance(obj, _dtypes.dtype):
             return self._global(obj, "torch", obj.name)
         elif type(obj) is layout:
-            from mindtorch.torch.serialization import _get_layout
-
             return _get_layout, (repr(obj),)
         elif isinstance(obj, (type, _FUNCTION)):
             known = _globals.torch_name(obj)

@@ -45,6 +45,14 @@ NAMES.update({n: qscheme(n) for n in ("per_tensor_affine", "per_channel_affine",
                                       "per_channel_affine_float_qparams")})
 
 
+def _get_layout(name):
+    """Returns the layout of a name in a file."""
+    found = NAMES.get(name.rpartition(".")[2]) if name.startswith("torch.") else None
+    if found is None:
+        raise NotImplementedError(f"layout {name} is not supported on device cpu")
+    return found
+
+
 class _TypedMeta(type):
     def __instancecheck__(cls, x):
         return isinstance(x, Tensor) and (not is_ours(x) or x._handle is None) and (cls.dtype is None or (x.dtype if is_ours(x) else dtypes.of_np(x.asnumpy().dtype)) is cls.dtype)

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import operator
 import os
-import pickle
 import struct
 import weakref
 
@@ -169,9 +168,9 @@ class _StorageBase:
 
     def is_shared(self):
         """True if other processes can access the memory."""
-        from mindtorch.torch.multiprocessing import reductions
+        from mindtorch.torch import _shared_memory
 
-        return self.untyped()._flat is None and reductions.is_shared_array(self.untyped()._root)
+        return self.untyped()._flat is None and _shared_memory.is_shared_array(self.untyped()._root)
 
     def is_pinned(self, device="cuda"):
         return False
@@ -183,26 +182,26 @@ class _StorageBase:
 
     def share_memory_(self):
         """Moves the memory, with the tensors on it, to shared memory."""
-        from mindtorch.torch.multiprocessing import reductions
-
         if self.device.type == "meta":
             raise RuntimeError("_share_fd_: only available on CPU")
         if self.device.type != "cpu":
             raise NotImplementedError(f"share_memory_ of a storage on device {self.device} is not supported: MindSpore cannot share device memory between "
                                       "processes; share a copy on cpu")
+        from mindtorch.torch import _shared_memory
+
         storage_impl.materialize_cow(self.untyped()._root)
-        reductions.share_root(self.untyped()._root)
+        _shared_memory.share_root(self.untyped()._root)
         return self
 
     def _share_fd_cpu_(self):
         """Moves the memory to shared memory and returns (file descriptor, size in bytes)."""
         if self.device.type != "cpu":
             raise RuntimeError("_share_fd_: only available on CPU")
-        from mindtorch.torch.multiprocessing import reductions
+        from mindtorch.torch import _shared_memory
 
         self.share_memory_()
         root = self.untyped()._root
-        return os.dup(reductions._segments[id(root)].fd), root.nbytes
+        return os.dup(_shared_memory.segments[id(root)].fd), root.nbytes
 
     def _share_filename_cpu_(self):
         if self.device.type != "cpu":
@@ -216,18 +215,6 @@ class _StorageBase:
         if save_size:
             f.write(struct.pack("<q", len(u8) // element_size))
         f.write(u8.data)
-
-    @classmethod
-    def _new_shared(cls, size, *, device="cpu"):
-        """Returns a storage in shared memory of `size` bytes, or of `size` elements for a typed
-        storage."""
-        from mindtorch.torch.multiprocessing import reductions
-        from mindtorch.torch.storage import TypedStorage
-
-        if issubclass(cls, UntypedStorage):
-            return UntypedStorage._of_bytes(reductions.new_shared(size))
-        new = reductions.new_shared(size * (cls.dtype or _dtypes.get_default_dtype()).itemsize)
-        return TypedStorage(wrap_storage=UntypedStorage._of_bytes(new), dtype=cls.dtype)
 
     def get_device(self):
         return None if self.device.type == "cpu" else self.device.index
@@ -382,13 +369,6 @@ class StorageBase(_StorageBase):
 
     def untyped(self):
         return self
-
-    def type(self, dtype=None, non_blocking=False):
-        if dtype is None:
-            return "torch.storage.UntypedStorage"
-        from mindtorch.torch import storage
-
-        return storage._typed(self, dtype)
 
     def __getitem__(self, i):
         if self._device.type == "meta":
@@ -571,15 +551,6 @@ class StorageBase(_StorageBase):
             memo[id(self)] = new
         return new
 
-    def __reduce_ex__(self, protocol):
-        from mindtorch.torch import storage
-
-        if protocol >= 5:
-            # The pickler may carry the bytes out of band, or write them into the pickle without
-            # another copy.
-            return storage._storage_from_buffer, (pickle.PickleBuffer(self._copied()), str(self._device))
-        return storage._load_from_bytes, (storage._to_bytes(self),)
-
     def __sizeof__(self):
         return object.__sizeof__(self) + self.size()
 
@@ -590,6 +561,13 @@ class UntypedStorage(StorageBase):
     ``UntypedStorage(n)`` allocates n bytes; ``UntypedStorage([1, 2])`` is initialized with the
     given bytes.
     """
+
+    @classmethod
+    def _new_shared(cls, size, *, device="cpu"):
+        """Returns a storage of `size` bytes in shared memory."""
+        from mindtorch.torch import _shared_memory
+
+        return UntypedStorage._of_bytes(_shared_memory.new_shared(size))
 
 
 UntypedStorage.__module__ = "mindtorch.torch.storage"

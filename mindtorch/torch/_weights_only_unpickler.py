@@ -18,6 +18,7 @@ from mindtorch.core.tensor import dtypes as _dtypes
 from mindtorch.core.tensor.tensor import Parameter, Size, Tensor, own_names
 from mindtorch.torch import _globals, _utils
 from mindtorch.torch import storage as _storage
+from mindtorch.torch._types import _get_layout
 
 _BLOCKED = {"sys", "os", "posix", "nt", "subprocess", "importlib", "runpy", "shutil"}
 
@@ -185,12 +186,6 @@ def _make_device(*args):
     if not args or not isinstance(args[0], str) or len(args) > 2:
         _fail("torch.device without a type")
     return _device.device(*args)
-
-
-def _get_layout(name):
-    from mindtorch.torch.serialization import _get_layout
-
-    return _get_layout(name)
 
 
 def _from_type(func, new_type, args, state):

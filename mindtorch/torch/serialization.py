@@ -25,7 +25,8 @@ from mindtorch.torch import _globals, _zipfile
 from mindtorch.torch import _weights_only_unpickler as _weights_only
 from mindtorch.torch._utils import deepcopy_tensor, reduce_tensor  # noqa: F401  (Tensor's methods call them by this module)
 from mindtorch.torch._pickling import pickled
-from mindtorch.torch.storage import TypedStorage, UntypedStorage, is_storage
+from mindtorch.torch._types import _get_layout  # noqa: F401
+from mindtorch.torch.storage import TypedStorage, UntypedStorage, file_format, is_storage
 
 # Public names under this module.
 add_safe_globals = _weights_only.add_safe_globals
@@ -154,15 +155,6 @@ def set_default_mmap_options(flags):
             f"got {flags}"
         )
     _options["mmap"] = flags
-
-
-def _get_layout(name):
-    from mindtorch import torch
-
-    layout = getattr(torch, name.rpartition(".")[2], None) if name.startswith("torch.") else None
-    if layout is None:
-        raise NotImplementedError(f"layout {name} is not supported on device cpu")
-    return layout
 
 
 # ------------------------------------------------------------------ save
@@ -793,3 +785,6 @@ def get_unsafe_globals_in_checkpoint(f):
                 "Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint"
             )
         return _weights_only.unsafe_globals_in(reader.read("data.pkl"))
+
+
+file_format.update(save=save, load=load)

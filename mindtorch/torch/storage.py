@@ -5,6 +5,7 @@
 
 import copy
 import io
+import pickle
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from mindtorch.core.tensor import dtypes as _dtypes
 from mindtorch.core.tensor.storage_impl import bytes_of as _bytes_of, storage_root  # noqa: F401
 from mindtorch.core.tensor.tensor import VersionCounter, set_device, is_tensor, wrap_array
 from mindtorch.torch import _device_storage as _there
-from mindtorch.torch._untyped_storage import UntypedStorage, _alive, _checked, _in_bounds, _StorageBase, checked_size, offset_of, untyped, view_on  # noqa: F401
+from mindtorch.torch._globals import STORAGE_DTYPES, STORAGE_NAMES
+from mindtorch.torch._untyped_storage import UntypedStorage, _alive, _checked, _in_bounds, _StorageBase, StorageBase, checked_size, offset_of, untyped, view_on  # noqa: F401
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
@@ -66,7 +68,7 @@ def _typed(storage, dtype):
     if storage.device.type == "meta" and not isinstance(dtype, (str, type)):
         return TypedStorage(storage.size(), dtype=dtype, device=storage.device)
     if isinstance(dtype, str):
-        dtype = _BY_STORAGE_NAME[dtype.rsplit(".", 1)[-1]]
+        dtype = STORAGE_DTYPES[dtype.rsplit(".", 1)[-1]]
     elif isinstance(dtype, type):
         dtype = dtype.dtype
     return TypedStorage(wrap_storage=_convert_bytes(storage, dtype), dtype=dtype)
@@ -77,6 +79,10 @@ def _convert_bytes(storage, dtype):
 
     a = storage._values() if isinstance(storage, TypedStorage) else storage._bytes
     return UntypedStorage._of_bytes(cast_array(a, dtype.np).view(np.uint8), storage.device)
+
+
+def _untyped_type(self, dtype=None, non_blocking=False):
+    return "torch.storage.UntypedStorage" if dtype is None else _typed(self, dtype)
 
 
 # ------------------------------------------------------------------ TypedStorage
@@ -168,6 +174,12 @@ class TypedStorage(_StorageBase):
             raise RuntimeError("from_file can only be called on derived classes")
         return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize), dtype=cls.dtype)
 
+    @classmethod
+    def _new_shared(cls, size, *, device="cpu"):
+        """Returns a storage of `size` elements in shared memory."""
+        dtype = cls.dtype or _dtypes.get_default_dtype()
+        return TypedStorage(wrap_storage=UntypedStorage._new_shared(size * dtype.itemsize), dtype=cls.dtype)
+
     @property
     def filename(self):
         """Returns the file that backs the memory, if the memory is shared with a file."""
@@ -179,7 +191,7 @@ class TypedStorage(_StorageBase):
     def pickle_storage_type(self):
         """Returns the name of the legacy class for this dtype; raises KeyError if there is none."""
         try:
-            return _STORAGE_NAMES[self.dtype]
+            return STORAGE_NAMES[self.dtype]
         except KeyError:
             raise KeyError(f"dtype {self.dtype} is not recognized") from None
 
@@ -302,22 +314,6 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyMeta):
         return TypedStorage(wrap_storage=wrap_storage, dtype=cls.dtype)
 
 
-_STORAGE_NAMES = {
-    _dtypes.float64: "DoubleStorage",
-    _dtypes.float32: "FloatStorage",
-    _dtypes.float16: "HalfStorage",
-    _dtypes.int64: "LongStorage",
-    _dtypes.int32: "IntStorage",
-    _dtypes.int16: "ShortStorage",
-    _dtypes.int8: "CharStorage",
-    _dtypes.uint8: "ByteStorage",
-    _dtypes.bool_: "BoolStorage",
-    _dtypes.bfloat16: "BFloat16Storage",
-    _dtypes.complex128: "ComplexDoubleStorage",
-    _dtypes.complex64: "ComplexFloatStorage",
-}
-_BY_STORAGE_NAME = {v: k for k, v in _STORAGE_NAMES.items()}
-
 #: Legacy class name -> class, and dtype -> class.
 CLASSES = {
     n: _LegacyMeta(
@@ -325,20 +321,20 @@ CLASSES = {
         (_LegacyStorage,),
         {"dtype": d, "__module__": __name__, "__qualname__": n, "__doc__": f"Storage of {d} elements."},
     )
-    for d, n in _STORAGE_NAMES.items()
+    for d, n in STORAGE_NAMES.items()
 }
-CLASS_OF = {d: CLASSES[n] for d, n in _STORAGE_NAMES.items()}
+CLASS_OF = {d: CLASSES[n] for d, n in STORAGE_NAMES.items()}
 globals().update(CLASSES)
 
 
 def _dtype_to_storage_type_map():
     """Returns a map from dtypes to the names of the legacy classes."""
-    return dict(_STORAGE_NAMES)
+    return dict(STORAGE_NAMES)
 
 
 def _storage_type_to_dtype_map():
     """Returns a map from the names of the legacy classes to dtypes."""
-    return dict(_BY_STORAGE_NAME)
+    return dict(STORAGE_DTYPES)
 
 
 def is_storage(obj):
@@ -348,20 +344,20 @@ def is_storage(obj):
 
 
 # ------------------------------------------------------------------ called by plain pickles
-def _to_bytes(storage):
-    from mindtorch.torch.serialization import save
+#: torch.save and torch.load, which serialization.py registers here
+file_format: dict = {}
 
+
+def _to_bytes(storage):
     buffer = io.BytesIO()
-    save(storage, buffer, _use_new_zipfile_serialization=False)
+    file_format["save"](storage, buffer, _use_new_zipfile_serialization=False)
     return buffer.getvalue()
 
 
 def _load_from_bytes(b):
     """Restores a storage from a pickle of protocol 4 or below; the bytes are a file written by
     torch.save."""
-    from mindtorch.torch.serialization import load
-
-    return load(io.BytesIO(b), weights_only=False)
+    return file_format["load"](io.BytesIO(b), weights_only=False)
 
 
 def _storage_from_buffer(buffer, device):
@@ -369,6 +365,14 @@ def _storage_from_buffer(buffer, device):
     if not u8.flags.writeable:
         u8 = u8.copy()
     return UntypedStorage._of_bytes(u8, _device.check(device))
+
+
+def _reduce_untyped(storage, protocol):
+    if protocol >= 5:
+        # The pickler may carry the bytes out of band, or write them into the pickle without
+        # another copy.
+        return _storage_from_buffer, (pickle.PickleBuffer(storage._copied()), str(storage._device))
+    return _load_from_bytes, (_to_bytes(storage),)
 
 
 def _typed_from_untyped(untyped_storage, dtype):
@@ -431,6 +435,10 @@ def _shared_version(storage):
         v = storage._version_counter = VersionCounter()
     return v
 
+
+# Methods of untyped storages that return typed ones or read the file format.
+StorageBase.type = _untyped_type
+StorageBase.__reduce_ex__ = _reduce_untyped
 
 # Registration with the lower layer: Tensor.set_ and torch.tensor accept storages through these.
 from_data.tensor_of_storage = set_source

@@ -59,7 +59,8 @@ _dots = primitive("sparse_dots", "a, b, ptr, ind",
                   lambda ctx, grad: _product(grad, ctx.ptr, ctx.ind, conj(ctx.a), rows=ctx.shapes[1][0], ta=True))
 
 
-at_first.append(lambda: [importlib.import_module(f"{__name__}.{m}") for m in ("_coo", "_pointwise", "_shapes", "_products", "_reductions", "_compressed")])
+at_first.append(lambda: [importlib.import_module(f"{__name__}.{m}")
+                         for m in ("_coo", "_pointwise", "_shapes", "_products", "_reductions", "_compressed", "_compressed_ops")])
 
 
 def _factor(g, other, count, which, terms):

@@ -2,7 +2,6 @@
 
 Computations with them are in `mindtorch/ops/sparse/_compressed_ops.py`.
 """
-import importlib
 import math
 
 from mindtorch.core.device import device as _device
@@ -592,6 +591,3 @@ def __getitem__(self, key):
         else:
             raise RuntimeError(f"Sparse {self._kind.upper()} tensors do not have strides: only integers, ... and : are supported as indices")
     return r
-
-
-importlib.import_module("mindtorch.ops.sparse._compressed_ops")

@@ -6,75 +6,22 @@ The memory is anonymous (memfd), so nothing remains after the processes exit. As
 A child process waits a moment for that when it exits.
 """
 
-import mmap
-import os
-import sys
 import threading
 import time
-import weakref
 from multiprocessing import parent_process, reduction, resource_sharer, util
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
-from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import address
 from mindtorch.core.tensor.dtypes import NAMES
 from mindtorch.core.tensor.tensor import Parameter, Tensor, wrap_array, is_tensor
-from mindtorch.core.tensor.storage_impl import bytes_of, host_memory, rebase, storage_root, aliases_of, shares_storage
+from mindtorch.core.tensor.storage_impl import host_memory, storage_root
 from mindtorch.torch import storage as _storage
+from mindtorch.torch._shared_memory import CAN_SHARE, attach, is_shared_array, segments, share_root
 from mindtorch.torch._utils import reduce_tensor as _by_value
 
 __all__ = ["init_reductions", "reduce_storage", "reduce_tensor", "rebuild_storage_fd", "rebuild_tensor"]
-
-_CAN_SHARE = hasattr(os, "memfd_create") and reduction.HAVE_SEND_HANDLE
-
-_segments = {}  # id(root array) -> _Segment
-# (device, inode) -> this process's root array on that memory
-_by_file = weakref.WeakValueDictionary()
-_moving = module_lock(globals(), "_moving", threading.RLock)  # a Queue pickles in its own thread
-
-
-class _Segment:
-    """A block of shared memory, identified by the array that covers all of it."""
-
-    def __init__(self, root, fd):
-        self.fd = fd
-        key = id(root)
-        _segments[key] = self
-        status = os.fstat(fd)
-        _by_file[status.st_dev, status.st_ino] = root
-        weakref.finalize(root, self._gone, key).atexit = False
-
-    def _gone(self, key):
-        _segments.pop(key, None)
-        os.close(self.fd)
-
-
-def _map(fd, size):
-    root = np.frombuffer(mmap.mmap(fd, size), np.uint8, size)
-    _Segment(root, fd)
-    return root
-
-
-def new_shared(size):
-    """Allocates an array of bytes in shared memory."""
-    if not _CAN_SHARE:
-        raise NotImplementedError("shared memory for tensors is not supported on this system: it has no memfd_create")
-    if not size:
-        return np.empty(0, np.uint8)
-    fd = os.memfd_create("mindtorch-shared", os.MFD_CLOEXEC)
-    try:
-        os.ftruncate(fd, size)
-        return _map(fd, size)
-    except BaseException:
-        os.close(fd)
-        raise
-
-
-def is_shared_array(a):
-    """True if an array is in shared memory."""
-    return id(storage_root(a)) in _segments
 
 
 def is_shared(t):
@@ -135,27 +82,6 @@ def share(t, thorough=True):
     return t
 
 
-def share_root(root, known=(), thorough=True):
-    """Moves the memory of an array, and the tensors on it, to shared memory.
-
-    The views of a base are passed as `known`. Tensors made by ``detach()`` or ``.data`` are
-    searched for if `thorough`.
-    """
-    with _moving:
-        if is_shared_array(root) or not root.size:
-            return
-        movers = {id(x): x for x in known if x is not None and shares_storage(x, root)}
-        # A tensor on the array itself holds two references to it (one through its MindSpore
-        # tensor); a view holds one.
-        expected = sum(2 if host_memory(x) is root else 1 for x in movers.values())
-        if thorough and sys.getrefcount(root) > expected + 2:
-            movers = {id(x): x for x in aliases_of(root)}
-        old = bytes_of(root)
-        new = new_shared(len(old))
-        new[...] = old
-        rebase(root, new, movers.values())
-
-
 # ------------------------------------------------------------------ sending
 # Seconds that an exiting child process waits for receivers to fetch what it has sent.
 _GRACE = 2.0
@@ -187,31 +113,20 @@ util.register_after_fork(_wait_until_taken, _at_the_end)  # forks do not inherit
 
 
 def _handle(root):
-    segment = _segments[id(root)]
+    segment = segments[id(root)]
     return reduction.DupFd(segment.fd), root.nbytes
 
 
 def rebuild_storage_fd(cls, handle, size):
     """Rebuilds an UntypedStorage on shared memory sent by another process."""
-    root = _attach(handle, size)
+    root = attach(handle, size)
     known = _storage._alive.get(id(root))
     return cls._of_bytes(root) if known is None else known
 
 
-def _attach(handle, size):
-    fd = handle.detach()
-    with _moving:
-        status = os.fstat(fd)
-        root = _by_file.get((status.st_dev, status.st_ino))
-        if root is None:
-            return _map(fd, size)
-    os.close(fd)  # this process has already mapped this memory
-    return root
-
-
 def rebuild_tensor(cls, handle, size, dtype, offset, shape, strides, requires_grad):
     """Rebuilds a Tensor (or Parameter) on shared memory sent by another process."""
-    t = wrap_array(np.ndarray(shape, NAMES[dtype].np, _attach(handle, size), offset, strides))
+    t = wrap_array(np.ndarray(shape, NAMES[dtype].np, attach(handle, size), offset, strides))
     if cls is not Tensor:
         return cls(t, requires_grad)
     if requires_grad:
@@ -227,7 +142,7 @@ def reduce_tensor(tensor):
             "process boundaries: call detach() on it before sending it (putting it on the queue)"
         )
     a = host_memory(tensor)
-    if not a.size or not _CAN_SHARE or tensor.device.type != "cpu" or not a.flags.writeable:
+    if not a.size or not CAN_SHARE or tensor.device.type != "cpu" or not a.flags.writeable:
         return _by_value(tensor, 4)
     share(tensor, thorough=False)
     a = host_memory(tensor)
@@ -239,7 +154,7 @@ def reduce_tensor(tensor):
 def reduce_storage(storage):
     """Pickles a storage for another process: as its shared memory, or as a copy of its bytes."""
     root = storage._root
-    if id(root) in _segments:
+    if id(root) in segments:
         return rebuild_storage_fd, (type(storage), *_handle(root))
     return storage.__reduce_ex__(4)
 
