@@ -57,7 +57,7 @@ JOBS = {
     "slow": Job(("--timeout", "300", "-m", "slow and not dist and not ascend"), mark="slow", whole=False),
     # The -m expression overrides the marks; -rs names what was skipped, and why.
     "libraries": Job(("-m", "slow or not slow", "-rfEs", "--require-libraries", str(LIBRARIES)), whole=False, environment=".venv-libraries",
-                     folders=("tests/tools/test_libraries.py", "tests/tools/test_libraries_npu.py", "tests/tools/test_language_models.py")),
+                     folders=("tests/libraries/test_libraries.py", "tests/libraries/test_libraries_npu.py", "tests/libraries/test_language_models.py")),
     "dist": Job(("--timeout", "240", "-m", "dist and not ascend"), mark="dist"),
     "npu": Job(("--device", "npu"), folders=("tests/ops/", "tests/core/", "tests/conformance/")),
     "ascend": Job(("-m", "ascend"), mark="ascend", whole=False, dist="loadfile"),

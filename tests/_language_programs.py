@@ -1,8 +1,8 @@
 """Small random programs on language model libraries (transformers, peft, trl, accelerate); each
 returns a few values.
 
-`python tests/_language_programs.py tests/tools/language_models.json` records the values with real
-PyTorch. tests/tools/test_language_models.py runs the programs on mindtorch and compares. Every
+`python tests/_language_programs.py tests/libraries/language_models.json` records the values with real
+PyTorch. tests/libraries/test_language_models.py runs the programs on mindtorch and compares. Every
 model is built from a config and a seed, so the values depend on the library versions, which are
 recorded too.
 """

@@ -27,11 +27,6 @@ HOOKS = {"sys.setprofile", "sys.settrace", "threading.setprofile", "threading.se
 ALLOWED = {
     ("tools/_hook.py", "sys.meta_path.insert(0, _finder)"),  # declared as `sys:meta_path`
     ("tools/_hook.py", "sys.meta_path.remove(_finder)"),
-    # checks a library, in a separate process
-    ("tools/_library_figures.py", "sys.settrace(self._called)"),
-    ("tools/_library_figures.py", "sys.settrace(None)"),
-    ("tools/_library_figures.py", "sys.setprofile(self._profiled)"),
-    ("tools/_library_figures.py", "sys.setprofile(None)"),
     # Restores real PyTorch's Tensor if CPython's layout is as expected; the module imports nothing
     # of mindtorch.
     ("tools/model_diff/activation_recorder.py", "ctypes.c_void_p.from_address(id(cls) + _AS_SEQUENCE)"),

@@ -249,6 +249,11 @@ def test_doctor_reports_bad_settings(process, name, value, text):
     assert done.returncode == 0 and text in done.stdout and "->" in done.stdout and " 0 warnings" not in done.stdout
 
 
+def test_doctor_names_the_command_that_checks_libraries(process):
+    done = process.run("-m", "mindtorch", "doctor", "--libraries", "einops", "--device", "npu")
+    assert done.returncode == 2 and "`python tests/libraries/check.py einops --device npu`" in done.stderr
+
+
 def test_doctor_compares_what_the_kernels_compute(process, tmp_path):
     done = process.run("-m", "mindtorch", "doctor", "--kernels")
     assert done.returncode == 0, done.stdout

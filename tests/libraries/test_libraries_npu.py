@@ -12,11 +12,11 @@ import sys
 
 import pytest
 
-from mindtorch.tools import _libraries
+from library_checks import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "_finding_npu.py"
-LIBRARIES = [n for n in ("accelerate", "transformers", "lightning") if _libraries.installed(n)]
+LIBRARIES = [n for n in ("accelerate", "transformers", "lightning") if report.installed(n)]
 pytestmark = pytest.mark.timeout(300)
 
 

@@ -1,5 +1,5 @@
 """Checks of libraries for graphs, rotations, equivariant networks, manifolds."""
-from mindtorch.tools.library_checks.registry import check, train
+from library_checks.registry import check, train
 
 
 @check("torch-geometric")

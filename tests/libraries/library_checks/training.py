@@ -1,7 +1,7 @@
 """Checks of libraries for training loops, metrics and losses on embeddings."""
 import tempfile
 
-from mindtorch.tools.library_checks.registry import check, place
+from library_checks.registry import check, place
 
 
 @check("lightning")

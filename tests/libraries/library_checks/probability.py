@@ -1,6 +1,6 @@
 """Checks of libraries for probability: Gaussian processes, variational inference, normalizing
 flows."""
-from mindtorch.tools.library_checks.registry import check, place, train
+from library_checks.registry import check, place, train
 
 
 @check("gpytorch", "linear_operator", "jaxtyping")

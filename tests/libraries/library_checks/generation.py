@@ -1,5 +1,5 @@
 """Checks of libraries for generative models: diffusion, and quantized codes."""
-from mindtorch.tools.library_checks.registry import check, train
+from library_checks.registry import check, train
 
 
 @check("diffusers", "transformers")

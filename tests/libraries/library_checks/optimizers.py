@@ -1,6 +1,6 @@
 """Checks of libraries for optimizers, schedules of the learning rate, moving averages of
 parameters."""
-from mindtorch.tools.library_checks.registry import check, place
+from library_checks.registry import check, place
 
 
 def _descends(make, steps=25):

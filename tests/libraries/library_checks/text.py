@@ -2,7 +2,7 @@
 tagging of sequences."""
 import tempfile
 
-from mindtorch.tools.library_checks.registry import check, place, train
+from library_checks.registry import check, place, train
 
 
 @check("transformers")

@@ -1,5 +1,5 @@
 """Checks of libraries for differential equations, and spiking neurons."""
-from mindtorch.tools.library_checks.registry import check, train
+from library_checks.registry import check, train
 
 
 @check("torchdiffeq")

@@ -6,8 +6,8 @@ arrays as the mean of their absolute values; modules as that of their parameters
 buffers; scalars unchanged. It does not inspect or modify the libraries' own frames, and calls no op
 while they run.
 
-library_figures.json holds PyTorch's figures; `python -m mindtorch.tools._library_torch` generates
-it, in an environment with PyTorch and the libraries.
+figures.json holds PyTorch's figures; `python tests/libraries/check.py --torch` generates it, in an
+environment with PyTorch and the libraries.
 """
 import json
 import math
@@ -15,7 +15,7 @@ import os
 import random
 import sys
 
-FILE = os.path.join(os.path.dirname(__file__), "library_figures.json")
+FILE = os.path.join(os.path.dirname(__file__), "figures.json")
 #: number of recorded function calls, in addition to the check itself (the right-hand side of an
 #: equation is called hundreds of times)
 _CALLS = 24

@@ -1,6 +1,6 @@
 """Checks of libraries for other gradients: per sample, of second order, through an optimizer, of
 several losses."""
-from mindtorch.tools.library_checks.registry import check
+from library_checks.registry import check
 
 
 @check("opacus")

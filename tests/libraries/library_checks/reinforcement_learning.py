@@ -1,5 +1,5 @@
 """Checks of libraries for reinforcement learning."""
-from mindtorch.tools.library_checks.registry import check, place
+from library_checks.registry import check, place
 
 
 @check("stable-baselines3", "gymnasium", "farama_notifications", "cloudpickle", "pandas", "matplotlib")

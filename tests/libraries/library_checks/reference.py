@@ -1,18 +1,17 @@
-"""`python -m mindtorch.tools._library_torch [NAME ...]`: writes the figures of library checks under
-PyTorch into library_figures.json."""
+"""Runs the checks of libraries with real PyTorch, and writes its figures into figures.json."""
 import json
 import os
 import subprocess
 import sys
 import tempfile
 
-from mindtorch.tools import _library_figures as figures
-from mindtorch.tools._libraries import CHECKS, installed
+from library_checks import CHECKS, figures
+from library_checks.report import PATH, installed
 
-_PROGRAM = "from mindtorch.tools.library_checks import run; run({name!r}, hook=False)"
+_PROGRAM = "from library_checks import run; run({name!r}, hook=False)"
 
 
-def main(names):
+def write(names):
     """Writes PyTorch's figures of these libraries, or of all. A library whose figures differ from
     those of an earlier run of the same version is marked as not comparable."""
     rows = figures._read()["libraries"] if os.path.exists(figures.FILE) else {}
@@ -36,14 +35,9 @@ def main(names):
 
 
 def _with_torch(name):
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", _PROGRAM.format(name=name)], cwd=folder, capture_output=True, text=True,
-                              env={**os.environ, "PYTHONPATH": root, "HF_HUB_OFFLINE": "1"})
+                              env={**os.environ, "PYTHONPATH": PATH, "HF_HUB_OFFLINE": "1"})
     if done.returncode:
         return "with torch: " + [line for line in done.stderr.splitlines() if line.strip()][-1][:200]
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("FIGURES "))[8:])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

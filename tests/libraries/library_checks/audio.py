@@ -1,5 +1,5 @@
 """Checks of libraries for signals: filters, resampling, losses on waveforms."""
-from mindtorch.tools.library_checks.registry import check
+from library_checks.registry import check
 
 
 @check("julius")

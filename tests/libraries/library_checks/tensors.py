@@ -1,7 +1,7 @@
 """Checks of libraries for tensors as such: rearrangement, containers, decompositions, files."""
 import tempfile
 
-from mindtorch.tools.library_checks.registry import check, place, train
+from library_checks.registry import check, place, train
 
 
 @check("einops")

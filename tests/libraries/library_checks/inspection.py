@@ -2,7 +2,7 @@
 attribution, event logs."""
 import tempfile
 
-from mindtorch.tools.library_checks.registry import check, place, train
+from library_checks.registry import check, place, train
 
 
 def _small(torch):

@@ -1,6 +1,6 @@
 """Small programs for libraries that are written for torch: each builds something tiny, runs it
-forward and backward, and checks the result. `python -m mindtorch doctor --libraries` runs those
-whose library is installed, each in a separate process with the import hook enabled.
+forward and backward, and checks the result. `python tests/libraries/check.py` runs those whose
+library is installed, each in a separate process with the import hook enabled.
 
 A check is a function whose docstring says what it runs; `CHECKS` maps the library's PyPI name to
 it. The modules here are divided by subject; importing this package registers the checks of all of
@@ -9,11 +9,10 @@ them.
 import importlib
 import json
 
-from mindtorch.tools import _library_figures as figures
-from mindtorch.tools.library_checks import (
-    attention, audio, differential_equations, generation, geometry, gradients, inspection,
+from library_checks import (
+    attention, audio, differential_equations, figures, generation, geometry, gradients, inspection,
     optimizers, probability, registry, reinforcement_learning, tensors, text, training, vision)
-from mindtorch.tools.library_checks.registry import CHECKS, settle
+from library_checks.registry import CHECKS, settle
 
 # `run` records the local variables of the functions in these.
 _MODULES = (

@@ -1,6 +1,6 @@
 """Checks of libraries for attention: transformer layers, forms of attention, position encodings,
 sparse softmax."""
-from mindtorch.tools.library_checks.registry import check, place, train
+from library_checks.registry import check, place, train
 
 
 @check("x-transformers", "einops", "einx", "loguru")

@@ -1,4 +1,4 @@
-"""The figures by which library checks are compared (mindtorch/tools/_library_figures.py): PyTorch's
+"""The figures by which library checks are compared (library_checks/figures.py): PyTorch's
 and mindtorch's for one program."""
 import sys
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import mindtorch.torch as mt
-from mindtorch.tools import _library_figures as figures
+from library_checks import figures
 
 
 def _a_check(T):

@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from mindtorch.tools import _libraries, _library_figures as figures
-from mindtorch.tools.library_checks import CHECKS
+from library_checks import CHECKS, figures, report
 
 #: These run by default if they are installed; the others are slow tests.
 QUICK = ("einops", "safetensors", "torchdiffeq", "lion-pytorch")
@@ -25,7 +24,7 @@ PINS = (pathlib.Path(__file__).resolve().parents[1] / "requirements-libraries.tx
 
 
 def _missing(name):
-    return _libraries.installed(name) is None or bool(_libraries._missing(CHECKS[name][1]))
+    return report.installed(name) is None or bool(report._missing(CHECKS[name][1]))
 
 
 def _normal(name):
@@ -42,14 +41,14 @@ def judge(request):
     installed one must not be skipped."""
 
     def skip(name, why):
-        if request.config.getoption("--require-libraries") and _libraries.installed(name) and name not in NOT_PINNED:
+        if request.config.getoption("--require-libraries") and report.installed(name) and name not in NOT_PINNED:
             pytest.fail(f"{name} is installed, but was not checked: {why}")
         pytest.skip(f"{name}: {why}")
 
     def run(name, device="cpu"):
-        if _libraries.installed(name) is None:
+        if report.installed(name) is None:
             skip(name, NOT_PINNED.get(name, "not installed"))
-        o = _libraries.check(name, device)
+        o = report.check(name, device)
         if o.state == "absent":
             skip(name, o.what)
         if name in REFUSED:
@@ -103,15 +102,15 @@ def test_report(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(CHECKS, "numpy", (works, ()))
     monkeypatch.setitem(CHECKS, "no-such-library", (fails, ()))
     monkeypatch.setitem(CHECKS, "pytest", (works, ("no-such-library",)))
-    monkeypatch.setattr(_libraries, "_PROGRAM", "assert {name!r} == 'numpy'")
-    assert _libraries.report(["numpy"], str(tmp_path / "t.md")) == 0
+    monkeypatch.setattr(report, "_PROGRAM", "assert {name!r} == 'numpy'")
+    assert report.report(["numpy"], str(tmp_path / "t.md")) == 0
     assert re.search(r"^\| numpy \| \S+ \| yes \|  \| nothing much \|$", (tmp_path / "t.md").read_text(), re.M)
     out = capsys.readouterr().out
     assert out.startswith("runs    numpy") and "1 run, 0 fail, 0 absent" in out
-    assert _libraries.check("no-such-library").state == "absent" and _libraries.check("pytest").what == "needs no-such-library"
-    monkeypatch.setattr(_libraries, "_PROGRAM", "raise ValueError('broken')")
-    assert _libraries.report(["numpy"]) == 1 and "broken" in capsys.readouterr().out
-    assert _libraries.report(["unheard-of"]) == 2
+    assert report.check("no-such-library").state == "absent" and report.check("pytest").what == "needs no-such-library"
+    monkeypatch.setattr(report, "_PROGRAM", "raise ValueError('broken')")
+    assert report.report(["numpy"]) == 1 and "broken" in capsys.readouterr().out
+    assert report.report(["unheard-of"]) == 2
 
 
 def _tell(kernels, host):
@@ -124,8 +123,8 @@ def _tell(kernels, host):
     ("import no_such", "absent", "absent")])
 def test_outcomes_on_npu(monkeypatch, program, state, cell):
     monkeypatch.setitem(CHECKS, "numpy", (_tell, ()))
-    monkeypatch.setattr(_libraries, "_PROGRAM", program.replace("{", "{{").replace("}", "}}") + "; assert {device!r} == 'npu'")
-    o = _libraries.check("numpy", "npu")
+    monkeypatch.setattr(report, "_PROGRAM", program.replace("{", "{{").replace("}", "}}") + "; assert {device!r} == 'npu'")
+    o = report.check("numpy", "npu")
     assert (o.state, o.cell(), o.device) == (state, cell, "npu")
 
 
@@ -135,8 +134,8 @@ def _check_with(monkeypatch, program, theirs):
         """nothing much"""
     monkeypatch.setitem(CHECKS, "numpy", (works, ()))
     monkeypatch.setattr(figures, "expected", lambda name, release: theirs)
-    monkeypatch.setattr(_libraries, "_PROGRAM", program.replace("{", "{{").replace("}", "}}"))
-    o = _libraries.check("numpy")
+    monkeypatch.setattr(report, "_PROGRAM", program.replace("{", "{{").replace("}", "}}"))
+    o = report.check("numpy")
     return o.state, o.cell()
 
 
@@ -170,30 +169,30 @@ def test_table_of_two_devices(tmp_path, monkeypatch):
         """nothing much"""
     for name in ("numpy", "pytest"):
         monkeypatch.setitem(CHECKS, name, (works, ()))
-    monkeypatch.setattr(_libraries, "check", lambda name, device: _libraries.Outcome(name, "1", found[device], "a | b\nc", 1, device))
-    monkeypatch.setattr(_libraries, "_place", lambda device: "MindSpore's CPU target of a test" if device == "npu" else device)
+    monkeypatch.setattr(report, "check", lambda name, device: report.Outcome(name, "1", found[device], "a | b\nc", 1, device))
+    monkeypatch.setattr(report, "_place", lambda device: "MindSpore's CPU target of a test" if device == "npu" else device)
     page = tmp_path / "t.md"
     rows = lambda: [line for line in page.read_text().splitlines() if line.startswith(("| numpy", "| pytest"))]        # noqa: E731
-    assert _libraries.report(["numpy"], str(page), ["npu"]) == 1
+    assert report.report(["numpy"], str(page), ["npu"]) == 1
     assert rows() == ["| numpy | 1 |  | no: a &#124; b c | nothing much |"]
-    assert _libraries.report(["pytest", "numpy"], str(page), ["cpu"]) == 0
+    assert report.report(["pytest", "numpy"], str(page), ["cpu"]) == 0
     both = ["| numpy | 1 | yes | no: a &#124; b c | nothing much |", "| pytest | 1 | yes |  | nothing much |"]
     assert rows() == both and page.read_text().count("| ---") == 5 and "MindSpore's CPU target of a test." in page.read_text()
     found["npu"] = "apart"
-    assert _libraries.report(["numpy"], str(page), ["npu"]) == 0
+    assert report.report(["numpy"], str(page), ["npu"]) == 0
     assert rows() == [both[0].replace("no: a &#124; b c", "runs nothing on the device"), both[1]]
-    monkeypatch.setattr(_libraries.mindtorch, "__version__", "another")
-    assert _libraries.report(["pytest"], str(page), ["cpu"]) == 0 and rows() == [both[1]]
+    monkeypatch.setattr(report.mindtorch, "__version__", "another")
+    assert report.report(["pytest"], str(page), ["cpu"]) == 0 and rows() == [both[1]]
 
 
 def test_without_an_npu(capsys, monkeypatch):
-    monkeypatch.setattr(_libraries, "_place", lambda device: None if device == "npu" else device)
-    assert _libraries.report(["einops"], None, ["npu"]) == 2 and "MINDTORCH_NPU=cpu" in capsys.readouterr().out
+    monkeypatch.setattr(report, "_place", lambda device: None if device == "npu" else device)
+    assert report.report(["einops"], None, ["npu"]) == 2 and "MINDTORCH_NPU=cpu" in capsys.readouterr().out
 
 
 def test_the_page_has_both_columns():
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "libraries.md").read_text()
-    rows = _libraries._rows(page)
+    rows = report._rows(page)
     assert set(rows) >= {n for n in CHECKS if n not in NOT_PINNED}
     assert not [n for n, row in rows.items() if not row[2] or not row[3]], "not taken"
     pins = dict(line.split("==") for line in PINS.read_text().splitlines() if "==" in line)

@@ -1,6 +1,6 @@
 """Checks of libraries for images: classification, detection, segmentation, augmentation,
 similarity."""
-from mindtorch.tools.library_checks.registry import check, place, train
+from library_checks.registry import check, place, train
 
 
 @check("torchvision")

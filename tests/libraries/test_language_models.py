@@ -1,8 +1,8 @@
 """Unmodified language-model libraries on mindtorch: the results of PyTorch for the same small
 programs (tests/_language_programs.py).
 
-tests/tools/language_models.json contains those results. `python tests/_language_programs.py
-tests/tools/language_models.json` generated it, in an environment with torch 2.13.0 on a CPU and the
+tests/libraries/language_models.json contains those results. `python tests/_language_programs.py
+tests/libraries/language_models.json` generated it, in an environment with torch 2.13.0 on a CPU and the
 libraries of tests/requirements-libraries.txt. The programs need no PyTorch, so they run where the
 libraries are installed without it: CI's job for libraries.
 """
@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-from mindtorch.tools import _libraries
+from library_checks import report
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXPECTED = json.loads((HERE / "language_models.json").read_text("utf-8"))
@@ -47,7 +47,7 @@ NPU = ["model llama", "model mixtral", "model gemma3", "model mamba", "beams", "
 def absent(request):
     """Returns the reason why the programs cannot run here; where libraries are required, a missing
     one fails."""
-    there = {n: _libraries.installed(n) for n in EXPECTED["versions"]}
+    there = {n: report.installed(n) for n in EXPECTED["versions"]}
     why = ", ".join(f"{n} {v or 'is not installed'}, the numbers are of {EXPECTED['versions'][n]}" for n, v in there.items() if v != EXPECTED["versions"][n])
     if not why and importlib.util.find_spec("datasets") is None:
         why = "datasets is not installed"
