@@ -7,6 +7,7 @@ from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.tensor.dtypes import I64
 from mindtorch.core.tensor.scalars import read
 from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import of_all
@@ -36,7 +37,7 @@ def _weights(name, x, w, kinds, wanted):
 
 
 @register_op
-def cov(input, *, correction=1, fweights=None, aweights=None):
+def cov(input, *, correction: Int = 1, fweights=None, aweights=None):
     """Covariance matrix of variables (rows) over observations (columns); for a single variable its
     variance, 0-dim.
 
@@ -95,7 +96,7 @@ def corrcoef(input):
 
 
 @register_op(method=False)
-def vander(x, N=None, increasing=False):
+def vander(x, N: Int = None, increasing: Bool = False):
     """Vandermonde matrix: powers of the elements of a vector in N columns, descending unless
     `increasing`."""
     check_tensor("vander", x, "x")
@@ -115,7 +116,7 @@ def vander(x, N=None, increasing=False):
 
 # ------------------------------------------------------------------ copies
 @register_op(method=False, out="same")
-def slice_copy(input, dim=0, start=None, end=None, step=1):
+def slice_copy(input, dim: Int = 0, start: SymInt = None, end: SymInt = None, step: SymInt = 1):
     """Returns a slice along `dim` as a copy."""
     check_tensor("slice_copy", input)
     axis = wrap_dim("slice_copy", dim, input.ndim)
@@ -135,7 +136,7 @@ _detach_copy = primitive("detach_copy", "a", raw=True)
 
 
 @register_op
-def slice_inverse(input, src, dim=0, start=None, end=None, step=1):
+def slice_inverse(input, src, dim: Int = 0, start: SymInt = None, end: SymInt = None, step: SymInt = 1):
     """Views the memory of input with the shape and strides of src."""
     check_tensor("slice_inverse", input)
     check_tensor("slice_inverse", src, "src", 2)
@@ -144,7 +145,7 @@ def slice_inverse(input, src, dim=0, start=None, end=None, step=1):
 
 # ------------------------------------------------------------------ norms of slices
 @register_op(method=False)
-def norm_except_dim(v, pow=2, dim=0):
+def norm_except_dim(v, pow: Int = 2, dim: Int = 0):
     """Norm of each slice along `dim` (-1: of the whole tensor), shaped to broadcast against v."""
     check_tensor("norm_except_dim", v, "v")
     if dim == -1:

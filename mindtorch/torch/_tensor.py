@@ -19,6 +19,7 @@ from mindtorch.core.transforms import functorch_levels
 from mindtorch.core.tensor.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.dispatch.op_schema import Int
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.primitives import Node, RemovableHandle, new_node, sequence
 from mindtorch.core.tensor.tensor import (TRANSFORMS, Parameter, Size, Tensor, adopt, bump_version, detached, set_device, shallow_copy, replace_memory, set_grad, set_requires_grad,
@@ -263,7 +264,7 @@ def __dir__(self):
 
 # ------------------------------------------------------------------ metadata
 @_def
-def size(self, dim=None):
+def size(self, dim: Int = None):
     """Returns the shape, or the size of one dimension."""
     if dim is None:
         return tuple.__new__(Size, self._sizes)
@@ -302,7 +303,7 @@ Tensor.nbytes = property(lambda self: self._nbytes)
 
 
 @_def
-def stride(self, dim=None):
+def stride(self, dim: Int = None):
     """Returns the strides in elements."""
     a = self._array
     s = torch_strides(a)

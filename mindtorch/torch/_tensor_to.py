@@ -7,6 +7,7 @@ from mindtorch.core.dispatch import meta
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits, plain
 from mindtorch.core.tensor.dtypes import as_np, of_np
 from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.dispatch.op_schema import Bool
 from mindtorch.core.tensor.tensor import Tensor, adopt, is_tensor
 from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.shapes.shape import format_name, in_format
@@ -123,31 +124,31 @@ def cpu(self, *, memory_format=None):
 
 
 @_def
-def cuda(self, device=None, non_blocking=False, memory_format=None):
+def cuda(self, device=None, non_blocking: Bool = False, memory_format=None):
     """Returns the tensor on the accelerator. Raises RuntimeError if there is none."""
     return to(self, _device.device("cuda") if device is None else
               _device.device("cuda", device) if isinstance(device, int) else device)
 
 
 @_def
-def npu(self, device=None, non_blocking=False):
+def npu(self, device=None, non_blocking: Bool = False):
     """Returns the tensor on the NPU. Raises RuntimeError if there is none."""
     return to(self, _device.device("npu") if device is None else
               _device.device("npu", device) if isinstance(device, int) else device)
 
 
 @_def
-def xpu(self, device=None, non_blocking=False, memory_format=None):
+def xpu(self, device=None, non_blocking: Bool = False, memory_format=None):
     return to(self, "xpu")
 
 
 @_def
-def mtia(self, device=None, non_blocking=False, memory_format=None):
+def mtia(self, device=None, non_blocking: Bool = False, memory_format=None):
     return to(self, "mtia")
 
 
 @_def
-def ipu(self, device=None, non_blocking=False, memory_format=None):
+def ipu(self, device=None, non_blocking: Bool = False, memory_format=None):
     return to(self, "ipu")
 
 
@@ -157,7 +158,7 @@ _TYPE_NAMES = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "
 _NAME_TYPES = {v: k for k, v in _TYPE_NAMES.items()}
 
 
-def _type(self, dtype=None, non_blocking=False, *, memory_format=None):
+def _type(self, dtype=None, non_blocking: Bool = False, *, memory_format=None):
     """Returns the name of the tensor's type, or casts to a type (a dtype, 'torch.FloatTensor' or
     torch.FloatTensor)."""
     if dtype is None:

@@ -17,7 +17,7 @@ from mindtorch.core.tensor import inplace
 from mindtorch.core.device import device, device_dispatch, rng
 from mindtorch.core.dispatch import dispatcher
 from mindtorch.core.compile import tracing
-from mindtorch.core.dispatch.op_schema import CONDITIONS, OPS as SCHEMAS, TAGS, tagged
+from mindtorch.core.dispatch.op_schema import ANNOTATIONS, CONDITIONS, OPS as SCHEMAS, TAGS, tagged
 from mindtorch.core.dispatch.op_registry import register_op, record_of
 from mindtorch.core.dispatch.primitives import PRIMITIVES, primitive, tagged as tagged_primitives
 from mindtorch.core.tensor.tensor import Tensor
@@ -130,6 +130,15 @@ def test_tags_are_found_by_name():
 def test_tags_have_torchs_names():
     ours = {"linear_pointwise", "metadata_only", "view"}
     assert all(hasattr(real.Tag, t) for t in TAGS.keys() - ours) and not any(hasattr(real.Tag, t) for t in ours)
+
+
+def test_number_annotations_are_kinds_and_not_public():
+    assert SCHEMAS["sum"].arg_kinds == {"dim": "index", "keepdim": "bool"} and SCHEMAS["addcmul"].arg_kinds == {"value": "number"}
+    assert ANNOTATIONS.keys() == {k for o in OPS for k in o.arg_kinds.values()}
+    for o in OPS:
+        assert o.arg_kinds.keys() <= o.signature.parameters.keys(), o
+        assert all(p.annotation is p.empty for f in (o.body, o.fn) for p in inspect.signature(f).parameters.values()), o
+    assert not any(p.annotation is not p.empty for p in inspect.signature(Tensor.normal_).parameters.values())
 
 
 def test_unknown_tag_or_condition_raises():

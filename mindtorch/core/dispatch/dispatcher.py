@@ -416,8 +416,7 @@ def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callab
     star = bool(rest) or renames or n_positional is not None or any(p.default is EMPTY for p in keywords) or any(
         p.name.startswith("__") for p in found)
     first_is_list = not method and bool(required) and required[0].name in ("tensors", "arrays")
-    called = entry.op.qualname if entry.op is not None else entry.name.removeprefix("Tensor.")
-    kinds = {} if entry.op is None and "." in called else arg_kinds(called, [p.name for p in found])
+    kinds = arg_kinds(fn)
     scalar_indices = [i for i, p in enumerate(found) if p.kind == "" and p.name in kinds]
     may_override = may_override and not method and bool(rest)
     first, positional = 1 if renames else len(required), [p for p in found if p.kind in ("", "*")]

@@ -1,9 +1,10 @@
-"""Entries of the op table (filled by core/dispatch/op_registry.py), and the kinds of ops' number arguments."""
+"""Entries of the op table (filled by core/dispatch/op_registry.py), and the annotations of ops' number parameters."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
 
 #: qualified name ("add", "nn.functional.relu", "linalg.inv") -> OpSchema
 OPS: dict[str, OpSchema] = {}
@@ -91,6 +92,11 @@ class OpSchema:
         return inspect.signature(self.body)
 
     @property
+    def arg_kinds(self) -> dict[str, str]:
+        """The number parameters, with their kinds (keys of `ANNOTATIONS`)."""
+        return arg_kinds(self.body)
+
+    @property
     def sharding(self) -> str | None:
         """How distributed tensors are processed (torch/distributed/tensor), from the tags.
 
@@ -118,89 +124,51 @@ class OpSchema:
         return LOWERINGS.get(self.main.qualname)
 
 
-# ------------------------------------------------------------------ numbers
+# ------------------------------------------------------------------ number parameters
 #
-# PyTorch's op schemas define how a tensor is interpreted that is passed for a number. Here the
-# parameter's name decides: aten uses one vocabulary with few exceptions
-# (tests/ops/test_number_arguments.py compares both with PyTorch's schemas).
-#
-#     bool            no tensor
-#     int             a 0-dim integer tensor
-#     size            like int, or an integer tensor with a single element
-#     index           a valid index: an integer or bool tensor with a single element
-#     number, float   a 0-dim tensor
+# Annotations of the parameters of ops and Tensor methods that are numbers. An annotation defines
+# how a tensor passed for the number is interpreted, as PyTorch's op schemas do
+# (tests/ops/test_number_arguments.py compares both). A parameter without annotation is not a
+# number, or a tensor selects another overload, or the op's body checks it.
 #
 # None of them accepts a tensor that requires grad, because its gradient would be lost.
-_NUMBER_KINDS = {
-    "bool": """accumulate adjoint align_corners align_to_window assume_unique ceil_mode center check_errors compute_uv count_include_pad cudnn_enable
-               cudnn_enabled density descending enable_gqa equal_nan full full_matrices hermitian implicit include_last_offset include_self increasing
-               invert is_causal is_coalesced keepdim largest left log_input log_target non_blocking normalized onesided out_int32 periodic pin_memory
-               pivot replacement return_complex return_counts return_inverse right scale_grad_by_freq some sorted sparse sparse_grad stable swap train
-               training transpose transposed unbiased unitriangular unpack_data unpack_pivots unsafe upper use_input_stats with_replacement
-               zero_infinity""",
-    "int": """axis axis0 axis1 blank chunks col compute_mode decimals dim dim0 dim1 dim2 dimension divisor_override downscale_factor edge_order end_dim
-              group hop_length ind interpolation_mode n_fft num_classes num_groups offset padding_mode pow r row start_dim steps
-              upscale_factor win_length window_length bins""",
-    "size": "C HxW N diagonal groups high ignore_index k length low m minlength n num_samples padding_idx split_size storage_offset",
-    "number": """alpha beta correction end fill_value initial input_scale lambd max max_val maxnorm min min_val negative_slope ord scalar start step
-                 threshold value""",
-    "float": """atol base d delta dropout_p dx eps lower margin max_norm momentum nan neginf norm_type p posinf rcond rtol scale scales_h scales_w""",
-}
-_KINDS = {name: kind for kind, names in _NUMBER_KINDS.items() for name in names.split()}
 
-#: op -> parameters with another kind there; "" where a tensor selects another overload, or where
-#: the op's body checks the argument itself
-_KIND_EXCEPTIONS = {
-    **dict.fromkeys(["gradient", "max", "min"], {"dim": ""}),
-    **dict.fromkeys("""sum mean nansum nanmean squeeze squeeze_copy amax amin std var std_mean var_mean norm frobenius_norm nuclear_norm linalg.vector_norm
-                       linalg.matrix_norm linalg.norm fft.fft2 fft.fftn fft.hfft2 fft.hfftn
-                       fft.rfft2 fft.rfftn fft.ifft2 fft.ifftn fft.ihfft2 fft.ihfftn fft.irfft2 fft.irfftn fft.fftshift
-                       fft.ifftshift""".split(), {"dim": "index"}),
-    **dict.fromkeys(["clamp", "clip", "clamp_max", "clamp_min"], {"min": "", "max": ""}),
-    **dict.fromkeys(["add", "sub"], {"alpha": ""}),  # the body checks an alpha other than 1
-    **dict.fromkeys(["linspace", "logspace"], {"start": "", "end": ""}),
-    **dict.fromkeys(["fill", "index_fill", "masked_fill", "scaled_dot_product_attention", "nn.functional.scaled_dot_product_attention",
-                     "_foreach_addcdiv", "_foreach_addcmul"], {"value": ""}),
-    **dict.fromkeys(["linalg.matrix_rank", "linalg.pinv"], {"atol": "", "rtol": "", "rcond": ""}),
-    **dict.fromkeys(["histogram", "histogramdd"], {"bins": ""}),
-    **dict.fromkeys(["select", "select_copy", "select_scatter"], {"index": "size"}),
-    **dict.fromkeys(["slice_copy", "slice_inverse", "slice_scatter"], {"start": "size", "end": "size", "step": "size"}),
-    **dict.fromkeys(["unfold", "unfold_copy"], {"size": "int", "step": "int"}),
-    **dict.fromkeys(["rrelu", "nn.functional.rrelu"], {"upper": "number"}),
-    **dict.fromkeys(["diff", "matrix_power", "linalg.matrix_power", "polygamma", "special.polygamma", "fft.fftfreq", "fft.rfftfreq"], {"n": "int"}),
-    **dict.fromkeys(["mvlgamma", "special.multigammaln"], {"p": "int"}),
-    **dict.fromkeys(["_embedding_bag", "_embedding_bag_forward_only", "embedding_bag", "nn.functional.embedding_bag"],
-                    {"padding_idx": "int", "mode": "int"}),
-    **dict.fromkeys(["conv_tbc", "nn.functional.conv_tbc"], {"pad": "int"}),
-    **dict.fromkeys(["normal_", "log_normal_"], {"mean": "float", "std": "float"}),
-    "cauchy_": {"median": "float", "sigma": "float"}, "uniform_": {"to": "float"}, "__setitem__": {"value": ""}, "logsumexp": {"dim": "index"},
-    "special.logsumexp": {"dim": "index"}, "stft": {"center": ""}, "lerp": {"end": ""}, "bernoulli": {"p": ""},
-    "_dirichlet_grad": {"alpha": ""}, "narrow": {"start": ""}, "narrow_copy": {"start": "size"},
-    "randint_like": {"high": ""}, "cov": {"correction": "int"}, "nonzero_static": {"size": "size", "fill_value": "int"}, "scalar_tensor": {"s": "number"},
-    "_convert_indices_from_coo_to_csr": {"size": "int"},
-    "repeat_interleave": {"output_size": "size"}, "hash_tensor": {"mode": "int", "dim": "index"}, "istft": {"length": "int"}, "rot90": {"k": "int"},
-    "vander": {"N": "int"}, "diag": {"diagonal": "int"},
-}
-
-#: composed of other Python calls, in PyTorch too: those calls check the arguments
-_COMPOSED = frozenset(("normalize local_response_norm gaussian_nll_loss multi_head_attention_forward "
-                       "triplet_margin_with_distance_loss pca_lowrank svd_lowrank").split())
+#: no tensor
+Bool: TypeAlias = Annotated[Any, "bool"]
+#: a 0-dim integer tensor
+Int: TypeAlias = Annotated[Any, "int"]
+#: like Int, or an integer tensor with a single element
+SymInt: TypeAlias = Annotated[Any, "size"]
+#: a valid index: an integer or bool tensor with a single element
+Index: TypeAlias = Annotated[Any, "index"]
+#: a 0-dim tensor
+Scalar: TypeAlias = Annotated[Any, "number"]
+#: a 0-dim tensor
+Float: TypeAlias = Annotated[Any, "float"]
+_NUMBERS = tuple(zip((Bool, Int, SymInt, Index, Scalar, Float), ("Bool", "Int", "SymInt", "Index", "Scalar", "Float")))
+#: kind ("bool", "int", "size", "index", "number", "float") -> name of its annotation
+ANNOTATIONS = {t.__metadata__[0]: name for t, name in _NUMBERS}
 
 
-def arg_kind(op: str, parameter: str) -> str:
-    """Returns the kind of an op's parameter, or "" for one that is not a number.
+def arg_kinds(fn: Callable[..., Any]) -> dict[str, str]:
+    """Returns the number parameters of a function, with their kinds (keys of `ANNOTATIONS`).
 
-    The kinds are "bool", "int", "size", "index", "number" and "float".
+    The first call removes the annotations from the function, so that public signatures are
+    PyTorch's.
     """
-    # in-place forms use the same entry
-    other = _KIND_EXCEPTIONS.get(op) or _KIND_EXCEPTIONS.get(op.rstrip("_"))
-    if other is not None and parameter in other:
-        return other[parameter]
-    if parameter == "n" and "polynomial" in op or op.startswith("masked.") or op.rpartition(".")[2] in _COMPOSED:
-        return ""
-    return _KINDS.get(parameter, "")
+    f = fn
+    while f.__class__ is types.FunctionType and "__wrapped__" in f.__dict__ and "__signature__" not in f.__dict__:
+        f = f.__wrapped__           # type: ignore[attr-defined]
+    if f.__class__ is not types.FunctionType:
+        return {}
+    kinds = f.__dict__.get("arg_kinds")
+    if kinds is None:
+        given = f.__annotations__
+        kinds = {p: t.__metadata__[0] for p, t in given.items() if t.__class__ is _ANNOTATED}
+        if kinds:
+            f.__annotations__ = {p: t for p, t in given.items() if p not in kinds}
+            f.arg_kinds = kinds     # type: ignore[attr-defined]
+    return kinds
 
 
-def arg_kinds(op: str, parameters: Iterable[str]) -> dict[str, str]:
-    """Returns the number parameters among an op's parameters, with their kinds."""
-    return {p: k for p in parameters if (k := arg_kind(op, p))}
+_ANNOTATED = type(Bool)

@@ -10,6 +10,7 @@ from mindtorch.core.tensor.dtypes import I64, as_np, of_np
 from mindtorch.core.dispatch.error_messages import is_pytorch_tensor
 from mindtorch.core.tensor.from_data import array_of, copied, is_array, compact_storage, usable
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, detached, set_requires_grad, is_tensor
 from mindtorch.core.tensor.sync import tensor_from
@@ -83,7 +84,7 @@ def finish(a, requires_grad, device=None):
 
 # ------------------------------------------------------------------ tensors from data
 @register_op(method=False, tags="data_dependent_output", condition="of tensors")
-def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory: Bool = False):
     """Returns a new tensor with a copy of `data`: a scalar, nested sequences, an ndarray or a
     tensor."""
     on = CPU if device is None and _device._default is CPU else resolve_device("tensor", dtype, device, None)
@@ -192,7 +193,7 @@ def from_numpy(ndarray):
 
 
 @register_op(method=False, tags="data_dependent_output")
-def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
+def frombuffer(buffer, *, dtype, count=-1, offset: Int = 0, requires_grad=False):
     """Returns a 1-D tensor on the memory of an object with the buffer protocol."""
     d = as_np(dtype)
     n = memoryview(buffer).nbytes
@@ -212,7 +213,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 
 
 @register_op(method=False)
-def scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def scalar_tensor(s: Scalar, *, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns a 0-dim tensor of the default dtype (or the requested one)."""
     on = CPU if device is None and layout is None and _device._default is CPU else resolve_device("scalar_tensor", dtype, device, layout)
     d = dtypes.default_np() if dtype is None else as_np(dtype)

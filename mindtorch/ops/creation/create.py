@@ -15,6 +15,7 @@ from mindtorch.core.tensor.from_data import array_of, copied, is_array, is_seque
 from mindtorch.core.tensor.stride_rules import STRIDED, pointwise
 from mindtorch.core.dispatch.type_promotion import number_dtype
 from mindtorch.core.dispatch.op_registry import SameDtype, check_extent, register_op, resize
+from mindtorch.core.dispatch.op_schema import Bool, Float, Int, Scalar, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import ScalarOperand, Size, Tensor, adopt, detached, set_requires_grad, is_tensor
 from mindtorch.core.tensor.sync import tensor_from
@@ -98,7 +99,7 @@ def required(out, requires_grad):
 
 
 @register_op(method=False)
-def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns a tensor filled with 0."""
     size = new_size("zeros", args, size)
     if out is not None:
@@ -114,7 +115,7 @@ def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
 
 
 @register_op(method=False)
-def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns a tensor filled with 1."""
     size = new_size("ones", args, size)
     if out is not None:
@@ -125,7 +126,7 @@ def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_m
 
 
 @register_op(method=False)
-def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, memory_format=None, requires_grad=False):
+def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, memory_format=None, requires_grad=False):
     """Returns an uninitialized tensor."""
     size = new_size("empty", args, size)
     if out is not None:
@@ -175,7 +176,7 @@ def stride_like(x, fmt="preserve"):
 
 
 @register_op(method=False)
-def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def full(size, fill_value: Scalar, *, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns a tensor filled with one value. Without `dtype`, the kind of the value determines the
     dtype."""
     if not isinstance(size, (tuple, list)):
@@ -200,7 +201,7 @@ def like(name, input, dtype, layout, device, memory_format):
 
 
 @register_op(method=False, tags="linear_pointwise")
-def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
+def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with 0."""
     if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor
                                                                                           or is_tensor(input)) and input._contiguous and \
@@ -213,7 +214,7 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
 
 
 @register_op(method=False, tags="pointwise")
-def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
+def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with 1."""
     if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor
                                                                                           or is_tensor(input)) and input._contiguous and \
@@ -226,7 +227,7 @@ def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, 
 
 
 @register_op(method=False, tags="pointwise")
-def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
+def full_like(input, fill_value: Scalar, *, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False, memory_format=None):
     """Returns a tensor of the size (and dtype) of input, filled with one value."""
     stride, d, on = like("full_like", input, dtype, layout, device, memory_format)
     value = checked_convert(number_of("full_like", fill_value, "fill_value"), d)
@@ -234,7 +235,7 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_me
 
 
 @register_op(method=False, tags="pointwise")
-def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
+def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False, memory_format=None):
     """Returns an uninitialized tensor of the size (and dtype) of input."""
     stride, d, on = like("empty_like", input, dtype, layout, device, memory_format)
     t = empty_(size=input._sizes, stride=stride, np_dtype=d, device=on)
@@ -244,7 +245,7 @@ def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
 
 
 @register_op(method=False)
-def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns an uninitialized tensor of the given size and strides (in elements)."""
     d, on = resolve_dtype_device("empty_strided", dtype, device, layout)
     return finalize_new(_empty_strided(size, stride, dtypes.default_np() if d is None else d, on), requires_grad, on)
@@ -267,7 +268,7 @@ def _empty_strided(size, stride, d, on):
 
 
 @register_op(method=False)
-def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns an uninitialized tensor whose dimensions are laid out in memory in the given order,
     outermost first."""
     d, on = resolve_dtype_device("empty_permuted", dtype, device, layout)
@@ -288,7 +289,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
 
 # ------------------------------------------------------------------ new_*
 def _new(name, fill):
-    def method(self, *args, size=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+    def method(self, *args, size=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory: Bool = False):
         n = new_size(name, args, size)
         on = resolve_device(name, dtype, device, layout)
         d = self._np_dtype if dtype is None else as_np(dtype)
@@ -320,7 +321,7 @@ def _dtype_device_of(self, name, dtype, device, layout):
 
 
 @register_op(function=False)
-def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+def new_full(self, size, fill_value: Scalar, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory: Bool = False):
     """Returns a tensor of self's dtype, filled with one value."""
     n = new_size("new_full", (size,), None)
     d, on = _dtype_device_of(self, "new_full", dtype, device, layout)
@@ -329,14 +330,14 @@ def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=F
 
 
 @register_op(function=False)
-def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False, layout=None, pin_memory: Bool = False):
     """Returns an uninitialized tensor of self's dtype with the given strides."""
     d, on = _dtype_device_of(self, "new_empty_strided", dtype, device, layout)
     return finalize_new(_empty_strided(size, stride, d, on), requires_grad, on)
 
 
 @register_op(function=False)
-def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory: Bool = False):
     """Returns a tensor of self's dtype with a copy of `data`."""
     d, on = _dtype_device_of(self, "new_tensor", dtype, device, layout)
     return finalize_new(copy_of(data, d) if (data.__class__ is Tensor or is_tensor(data)) else tensor_from(copied(data, d)), requires_grad, on)
@@ -441,7 +442,8 @@ def _range_args(name, start, end, step, dtype, device, layout, out):
 
 
 @register_op(method=False)
-def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def arange(start: Scalar = 0, end: Scalar = None, step: Scalar = 1, *, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False,
+           requires_grad=False):
     """start, start + step, ... below end; int64 if all three are integers, else the default dtype.
     """
     if end is None:
@@ -484,7 +486,8 @@ def _check_out_count(out, n):
 
 
 @register_op(method=False, name="range")
-def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def range_(start: Scalar = 0, end: Scalar = None, step: Scalar = 1, *, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False,
+           requires_grad=False):
     """start, start + step, ... up to and including end. Deprecated: use arange."""
     warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
                   "inconsistent with Python's "
@@ -521,21 +524,21 @@ def _space_args(name, start, end, steps, dtype, device, layout, out):
 
 
 @register_op(method=False)
-def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def linspace(start, end, steps: Int, *, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """`steps` evenly spaced values from start to end, both included."""
     start, end, steps, d, on = _space_args("linspace", start, end, steps, dtype, device, layout, out)
     return _write_out(out, linspace_(start=start, end=end, steps=steps, np_dtype=d, device=on), requires_grad, on)
 
 
 @register_op(method=False)
-def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def logspace(start, end, steps: Int, base: Float = 10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """base to the power of `steps` evenly spaced exponents."""
     start, end, steps, d, on = _space_args("logspace", start, end, steps, dtype, device, layout, out)
     return _write_out(out, logspace_(start=start, end=end, steps=steps, base=base, np_dtype=d, device=on), requires_grad, on)
 
 
 @register_op(method=False)
-def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def eye(n: SymInt, m: SymInt = None, *, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """A matrix with 1 on the diagonal and 0 elsewhere."""
     n = int_of("eye", n, "n")
     m = n if m is None else int_of("eye", m, "m")

@@ -7,6 +7,7 @@ from mindtorch.core.tensor.dtypes import I64, as_np
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.op_registry import register_op, store_out
+from mindtorch.core.dispatch.op_schema import Bool, Float, Scalar, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, detached, is_tensor
 from mindtorch.core.tensor.sync import of_all, tensor_from, to_host
@@ -174,7 +175,7 @@ def _sample_new(name, args, size, out, dtype, device, layout, requires_grad, dra
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns uniform random numbers from [0, 1)."""
     size = new_size("rand", args, size)
     if out is not None:
@@ -186,7 +187,7 @@ def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, de
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns normal random numbers of mean 0 and standard deviation 1."""
     size = new_size("randn", args, size)
     if out is not None:
@@ -218,7 +219,7 @@ def _bounds(name, args, low, high, rest):
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+def randint(*args, low: SymInt = None, high: SymInt = None, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False,
             requires_grad=False):
     """Returns random integers from [low, high): randint(high, size) or randint(low, high, size)."""
     lo, hi, left = _bounds("randint", args, low, high, 1)
@@ -236,7 +237,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def randperm(n: SymInt, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False):
     """Returns the integers 0 .. n-1 in random order."""
     n = int_of("randperm", n, "n")
     if n < 0:
@@ -256,19 +257,19 @@ def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
+def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False, memory_format=None):
     """Like `rand`, with the size and dtype of input."""
     return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, generator=generator)
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
+def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False, memory_format=None):
     """Like `randn`, with the size and dtype of input."""
     return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad, _normal, mean=0.0, std=1.0, generator=generator)
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None, pin_memory=False,
+def randint_like(input, *args, low: SymInt = None, high=None, generator=None, dtype=None, layout=None, device=None, pin_memory: Bool = False,
                  requires_grad=False, memory_format=None):
     """Like `randint`, with the size and dtype of input."""
     lo, hi, _ = _bounds("randint_like", args, low, high, 0)
@@ -276,7 +277,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory: Bool = False,
            requires_grad=False):
     """Returns normal random numbers. mean and std are scalars (with a size), or tensors that
     broadcast against each other."""
@@ -318,7 +319,7 @@ def bernoulli(input, p=None, *, generator=None, out=None):
 
 
 @register_op(out="same", tags="nondeterministic_seeded")
-def multinomial(input, num_samples, replacement=False, *, generator=None):
+def multinomial(input, num_samples: SymInt, replacement: Bool = False, *, generator=None):
     """Samples indices by the weights in the last dimension of a 1-D or 2-D tensor."""
     check_tensor("multinomial", input)
     if input._np_dtype.kind not in "fV":
@@ -389,7 +390,7 @@ def uniform_(self, *args, generator=None, **kwargs):
 
 
 @_method
-def normal_(self, mean=0.0, std=1.0, *, generator=None):
+def normal_(self, mean: Float = 0.0, std: Float = 1.0, *, generator=None):
     """Fills the tensor with normal random numbers of the given mean and standard deviation."""
     g = _gen(generator, self._device)
     mean, std = float(number_of("normal_", read("normal_", "mean", "float", mean))), float(number_of("normal_", read("normal_", "std", "float", std)))
@@ -425,28 +426,28 @@ def bernoulli_(self, p=0.5, *, generator=None):
 
 
 @_method
-def exponential_(self, lambd=1, *, generator=None):
+def exponential_(self, lambd: Scalar = 1, *, generator=None):
     """Fills the tensor with exponential random numbers of the given rate."""
     g = _gen(generator, self._device)
     return _inplace(self, "exponential_", {"lambd": lambd, "generator": g})
 
 
 @_method
-def geometric_(self, p, *, generator=None):
+def geometric_(self, p: Float, *, generator=None):
     """Fills the tensor with the number of trials of probability p until the first success."""
     g = _gen(generator, self._device)
     return _inplace(self, "geometric_", {"p": p, "generator": g})
 
 
 @_method
-def cauchy_(self, median=0, sigma=1, *, generator=None):
+def cauchy_(self, median: Float = 0, sigma: Float = 1, *, generator=None):
     """Fills the tensor with Cauchy random numbers."""
     g = _gen(generator, self._device)
     return _inplace(self, "cauchy_", {"median": median, "sigma": sigma, "generator": g})
 
 
 @_method
-def log_normal_(self, mean=1, std=2, *, generator=None):
+def log_normal_(self, mean: Float = 1, std: Float = 2, *, generator=None):
     """Fills the tensor with exp of normal random numbers of the given mean and standard deviation.
     """
     g = _gen(generator, self._device)

@@ -2,6 +2,7 @@
 from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.tensor.dtypes import default_np
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.ops.creation._from_data import full_, finalize_new, resolve_dtype_device
@@ -42,7 +43,7 @@ def _window(name, length, periodic, dtype, layout, device, requires_grad, shape,
 
 
 @register_op(method=False)
-def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
+def hann_window(window_length: Int, periodic: Bool = True, *, dtype=None, layout=None, device=None, pin_memory: Bool = None,
                 requires_grad=False):
     """(1 - cos x) / 2 over one period; `periodic` leaves out the last point, for use with stft."""
     return _window("hann_window", window_length, periodic, dtype, layout, device, requires_grad,
@@ -50,8 +51,8 @@ def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device
 
 
 @register_op(method=False)
-def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None,
-                   pin_memory=None,
+def hamming_window(window_length: Int, periodic: Bool = True, alpha: Scalar = 0.54, beta: Scalar = 0.46, *, dtype=None, layout=None, device=None,
+                   pin_memory: Bool = None,
                    requires_grad=False):
     """alpha - beta * cos x over one period."""
     return _window("hamming_window", window_length, periodic, dtype, layout, device, requires_grad,
@@ -59,7 +60,7 @@ def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype
 
 
 @register_op(method=False)
-def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
+def blackman_window(window_length: Int, periodic: Bool = True, *, dtype=None, layout=None, device=None, pin_memory: Bool = None,
                     requires_grad=False):
     """0.42 - 0.5 cos x + 0.08 cos 2x over one period."""
     return _window("blackman_window", window_length, periodic, dtype, layout, device, requires_grad,
@@ -67,7 +68,7 @@ def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, de
 
 
 @register_op(method=False)
-def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=None,
+def bartlett_window(window_length: Int, periodic: Bool = True, *, dtype=None, layout=None, device=None, pin_memory: Bool = None,
                     requires_grad=False):
     """A triangle from 0 to 1 and back."""
     return _window("bartlett_window", window_length, periodic, dtype, layout, device, requires_grad,
@@ -75,7 +76,7 @@ def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, de
 
 
 @register_op(method=False)
-def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=None,
+def kaiser_window(window_length: Int, periodic: Bool = True, beta: Scalar = 12.0, *, dtype=None, layout=None, device=None, pin_memory: Bool = None,
                   requires_grad=False):
     """I0(beta * sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
     return _window("kaiser_window", window_length, periodic, dtype, layout, device, requires_grad,
@@ -98,7 +99,7 @@ def _signal_window(name, M, sym, dtype, layout, device, requires_grad, shape, **
 
 
 @register_op(ns="signal.windows")
-def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def exponential(M, *, center: Bool = None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """exp(-|n - center| / tau). `center` can be set only if sym is False."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
@@ -124,7 +125,7 @@ def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requ
 
 
 @register_op(ns="signal.windows")
-def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def kaiser(M, *, beta: Scalar = 12.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """I0(beta * sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
@@ -148,7 +149,7 @@ def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requ
 
 
 @register_op(ns="signal.windows")
-def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def general_hamming(M, *, alpha: Scalar = 0.54, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """alpha - (1 - alpha) cos x over one period."""
     return _general_cosine(M, (alpha, 1.0 - alpha), sym, dtype, layout, device, requires_grad)
 

@@ -4,6 +4,7 @@ import math
 from mindtorch.core.tensor.dtypes import BF16, F16, F32, F64, finfo, of_np
 from mindtorch.core.dispatch.type_promotion import promote_int_to_float
 from mindtorch.core.dispatch.op_registry import inplace_method, register_op
+from mindtorch.core.dispatch.op_schema import Float, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
@@ -47,7 +48,7 @@ def _check_order(n):
 
 
 @register_op(method=False, out=True, aliases="special.polygamma")
-def polygamma(n, input):
+def polygamma(n: Int, input):
     """n-th derivative of digamma."""
     _check_order(n)
     check_tensor("polygamma", input, "input", 2)
@@ -56,7 +57,7 @@ def polygamma(n, input):
     return polygamma_(promote_int_to_float(input), n=n)
 
 
-def _polygamma_method(self, n):
+def _polygamma_method(self, n: Int):
     """n-th derivative of digamma."""
     return polygamma(n, self)
 
@@ -82,7 +83,7 @@ mvlgamma_ = primitive("mvlgamma", "a, *, p", lambda ctx, grad: mul_(grad, _mvdig
 
 
 @register_op(inplace=True, out=True, aliases="special.multigammaln")
-def mvlgamma(input, p):
+def mvlgamma(input, p: Int):
     """Multivariate log-gamma function of dimension p; raises RuntimeError if p < 1."""
     check_tensor("mvlgamma", input)
     if p < 1:
@@ -133,7 +134,7 @@ logit_ = primitive("logit", "a, *, eps", lambda ctx, grad: logit_grad(grad, ctx.
 
 
 @register_op(inplace=True, out=True, aliases="special.logit")
-def logit(input, eps=None):
+def logit(input, eps: Float = None):
     """log(x / (1 - x)), with x = input limited to [eps, 1 - eps]."""
     check_tensor("logit", input)
     if input._np_dtype.kind == "c":

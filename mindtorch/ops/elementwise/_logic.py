@@ -5,6 +5,7 @@ from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.tensor.scalars import NUMBER, rounded
 from mindtorch.core.dispatch.type_promotion import promote_pair, result_dtype
 from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, is_tensor
 from mindtorch.core.tensor.sync import predicate_kernel, to_host
@@ -67,13 +68,13 @@ def _closeness(prim, input, other, rtol, atol, equal_nan):
 
 
 @register_op
-def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+def isclose(input, other, rtol: Float = 1e-5, atol: Float = 1e-8, equal_nan: Bool = False):
     """Elementwise |input - other| <= atol + rtol * |other|; both tensors of one dtype."""
     return _closeness(_isclose, input, other, rtol, atol, equal_nan)
 
 
 @register_op(tags="data_dependent_output")
-def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+def allclose(input, other, rtol: Float = 1e-5, atol: Float = 1e-8, equal_nan: Bool = False):
     """True if all elements are close (see isclose)."""
     return bool(to_host(_closeness(_allclose, input, other, rtol, atol, equal_nan)))
 

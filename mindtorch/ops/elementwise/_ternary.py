@@ -5,6 +5,7 @@ from mindtorch.core.tensor.stride_rules import but_last
 from mindtorch.core.tensor.scalars import cast_scalar, scalar_array, plain_number, read
 from mindtorch.core.dispatch.type_promotion import category, promote_types, result_dtype
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
@@ -144,7 +145,7 @@ def _takes_fast_path(a, b, c, value):
 
 
 @register_op(inplace=True, out=True, tags="pointwise")
-def addcmul(input, tensor1, tensor2, *, value=1):
+def addcmul(input, tensor1, tensor2, *, value: Scalar = 1):
     """input + value * tensor1 * tensor2."""
     if _takes_fast_path(input, tensor1, tensor2, value):
         return addcmul_(input, tensor1, tensor2, _ONE if value == 1 else ScalarOperand(value, F32))
@@ -153,7 +154,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
 
 
 @register_op(inplace=True, out=True, tags="pointwise")
-def addcdiv(input, tensor1, tensor2, *, value=1):
+def addcdiv(input, tensor1, tensor2, *, value: Scalar = 1):
     """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
     if _takes_fast_path(input, tensor1, tensor2, value):
         return addcdiv_(input, tensor1, tensor2, _ONE if value == 1 else ScalarOperand(value, F32))

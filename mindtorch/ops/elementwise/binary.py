@@ -13,6 +13,7 @@ from mindtorch.core.tensor.scalars import scalar_array, read
 from mindtorch.core.dispatch.type_promotion import promote_factors, number_dtype, promote_pair, promote_types, result_dtype, to
 from mindtorch.core.tensor.sparse import SparseUse, dispatch
 from mindtorch.core.dispatch.op_registry import inplace_method, register_op
+from mindtorch.core.dispatch.op_schema import Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
@@ -110,7 +111,7 @@ rsub_ = primitive("rsub", "a, b", lambda ctx, grad: neg_(grad), lambda ctx, grad
 
 
 @register_op
-def rsub(input, other, *, alpha=1):
+def rsub(input, other, *, alpha: Scalar = 1):
     """other - alpha * input."""
     check_tensor("rsub", input)
     _no_bool_sub(input, other)

@@ -7,6 +7,7 @@ from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.tensor.dtypes import LOW
 from mindtorch.core.tensor.scalars import NUMBER, plain_number, read
 from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.op_schema import Bool, Scalar
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import tensor_type_error
 
@@ -114,16 +115,16 @@ def _declare(name, compute, write, with_alpha=False):
                 raise TypeError(f"{f}() received an invalid combination of arguments - got (list, {type_name(second)}, alpha=int)")
             return pairs(f, self, other, scalar, scalars)
 
-        def out_of_place(self, other=None, *, alpha=1, scalar=None, scalars=None):
+        def out_of_place(self, other=None, *, alpha: Scalar = 1, scalar: Scalar = None, scalars=None):
             return tuple([compute(x, y, alpha) for x, y in check(full, self, other, scalar, scalars, alpha)])
 
-        def in_place(self, other=None, *, alpha=1, scalar=None, scalars=None):
+        def in_place(self, other=None, *, alpha: Scalar = 1, scalar: Scalar = None, scalars=None):
             return [write(x, y, alpha) for x, y in check(full + "_", self, other, scalar, scalars, alpha)]
     else:
-        def out_of_place(self, other=None, *, scalar=None, scalars=None):
+        def out_of_place(self, other=None, *, scalar: Scalar = None, scalars=None):
             return tuple([compute(x, y) for x, y in pairs(full, self, other, scalar, scalars)])
 
-        def in_place(self, other=None, *, scalar=None, scalars=None):
+        def in_place(self, other=None, *, scalar: Scalar = None, scalars=None):
             return [write(x, y) for x, y in pairs(full + "_", self, other, scalar, scalars)]
 
     out_of_place.__doc__ = f"{name} of each tensor and its operand, from a list of tensors, a list of scalars or one scalar."
@@ -247,13 +248,13 @@ def _lerp_(self, tensors1, weight=None, *, weights=None):
 
 # ------------------------------------------------------------------ reductions, copies
 @register_op(name="_foreach_norm", method=False)
-def _norm(self, ord=2, dtype=None):
+def _norm(self, ord: Scalar = 2, dtype=None):
     """Norm of each tensor."""
     return tuple([_public("linalg.vector_norm")(x, ord, dtype=dtype) for x in _tensors("_foreach_norm", "self", 1, self)])
 
 
 @register_op(name="_foreach_powsum", method=False)
-def _powsum(self, ord=2, dtype=None):
+def _powsum(self, ord: Scalar = 2, dtype=None):
     """Sum of |element| ** ord of each tensor."""
     return tuple([_public("sum")(_public("pow")(x.abs(), ord), dtype=dtype) for x in _tensors("_foreach_powsum", "self", 1, self)])
 
@@ -274,7 +275,7 @@ def _clone(self, *, memory_format=None):
 
 
 @register_op(name="_foreach_copy_", method=False)
-def _copy_(self, src, non_blocking=False):
+def _copy_(self, src, non_blocking: Bool = False):
     """Copies each tensor of src into the corresponding tensor of self."""
     xs = _tensors("_foreach_copy_", "self", 1, self)
     return [x.copy_(y) for x, y in zip(xs, _match(self, _tensors("_foreach_copy_", "src", 2, src)))]

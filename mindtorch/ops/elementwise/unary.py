@@ -10,6 +10,7 @@ from mindtorch.core.tensor.scalars import read
 from mindtorch.core.dispatch.type_promotion import promote_int_to_float
 from mindtorch.core.tensor.return_types import struct
 from mindtorch.core.dispatch.op_registry import SameDtype, register_op
+from mindtorch.core.dispatch.op_schema import Float, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import ScalarOperand, Tensor
 from mindtorch.ops._checks import check_tensor, tensor_type_error, not_implemented
@@ -265,7 +266,7 @@ round_ = primitive("round", "a, *, decimals", _zero)
 
 
 @register_op(name="round", inplace=True, out="same", aliases="special.round", tags="pointwise")
-def round_op(input, *, decimals=0):
+def round_op(input, *, decimals: Int = 0):
     """Rounds to `decimals` decimal places, halves to even."""
     check_tensor("round", input)
     if decimals.__class__ is not int:
@@ -315,7 +316,7 @@ nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda ctx, g
 
 
 @register_op(inplace=True, out="same", tags="pointwise")
-def nan_to_num(input, nan=None, posinf=None, neginf=None):
+def nan_to_num(input, nan: Float = None, posinf: Float = None, neginf: Float = None):
     """Replaces NaN and infinities (by default with 0, the dtype's largest and its smallest number).
     """
     check_tensor("nan_to_num", input)

@@ -2,6 +2,7 @@
 from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.dispatch.type_promotion import number_dtype
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor
@@ -39,7 +40,7 @@ def _starts_and_counts(data, lengths, offsets, axis, unsafe):
 
 
 @register_op(out=True, method=False, aliases="_segment_reduce")
-def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None):
+def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis: Int = 0, unsafe: Bool = False, initial: Scalar = None):
     """Reduces segments of data along `axis` ("sum", "mean", "max", "min", "prod"), specified by
     lengths or offsets.
 

@@ -12,6 +12,7 @@ from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.stride_rules import contiguous_strides, format_of, format_strides, as_computed, pointwise
 from mindtorch.core.dispatch.op_registry import register_op, resize
+from mindtorch.core.dispatch.op_schema import Bool, Scalar, SymInt
 from mindtorch.core.dispatch.primitives import primitive, sequence
 from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, shallow_copy, bump_version, is_tensor
 from mindtorch.core.tensor.sync import tensor_from
@@ -90,7 +91,7 @@ _copy = primitive("copy", "a, src", lambda ctx, grad: zeros_like(grad), lambda c
 
 
 @_method
-def copy_(self, src=None, non_blocking=False, *, other=None):
+def copy_(self, src=None, non_blocking: Bool = False, *, other=None):
     """Copies the elements of another tensor (broadcast, cast) into this one."""
     if src is None:
         src = other
@@ -116,7 +117,7 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
 
 
 @_method
-def fill_diagonal_(self, fill_value, wrap=False):
+def fill_diagonal_(self, fill_value: Scalar, wrap=False):
     """Writes one value to the main diagonal. With `wrap`, the diagonal starts again below it in
     tall matrices."""
     size = self._sizes
@@ -187,7 +188,7 @@ def _put_expanded(x, indices, values, accumulate=False):
 
 
 @register_op(inplace="own", overlap="assert_no_overlap", expanded=_put_expanded)
-def index_put(input, indices, values, accumulate=False):
+def index_put(input, indices, values, accumulate: Bool = False):
     """Returns input with values written at a tuple of index tensors. With `accumulate`, values are
     added, also at repeated indices."""
     check_tensor("index_put", values, "values", 3)
@@ -257,7 +258,7 @@ def _same_device(t, device):
 
 
 @_method
-def set_(self, source=None, storage_offset=0, size=None, stride=None):
+def set_(self, source=None, storage_offset: SymInt = 0, size=None, stride=None):
     """Makes the tensor use another tensor's memory (all of it, or a strided part)."""
     if mode.on and self._requires_grad_ and self._grad_fn_ is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")

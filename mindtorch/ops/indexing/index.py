@@ -6,6 +6,7 @@ from mindtorch.core.tensor.dtypes import BOOL, I32, I64
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.stride_rules import like
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, Scalar, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import to_host
@@ -68,7 +69,7 @@ def _check_index(name, x, dim, index, src=None):
 
 
 @register_op(out="same", overlap="assert_no_overlap")
-def gather(input, dim, index, *, sparse_grad=False):
+def gather(input, dim: Int, index, *, sparse_grad: Bool = False):
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index can be smaller than
     input except in `dim`."""
     dim, indices = _check_index("gather", input, dim, index)
@@ -82,7 +83,7 @@ def _empty_gather(x, index):
 
 
 @register_op(inplace="own", out="same", overlap="assert_no_overlap")
-def scatter(input, dim, index, src=None, value=None, *, reduce=None):
+def scatter(input, dim: Int, index, src=None, value: Scalar = None, *, reduce=None):
     """Returns input with src[i][j][k] (or one value) written to [index[i][j][k]][j][k] for dim 0,
     and so on.
 
@@ -114,7 +115,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
 
 
 @register_op(inplace="own", out="same", overlap="assert_no_overlap")
-def scatter_add(input, dim, index, src):
+def scatter_add(input, dim: Int, index, src):
     """Returns input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
     check_tensor("scatter_add", src, "src", 4)
     if src._np_dtype != input._np_dtype:
@@ -195,7 +196,7 @@ scatter_reduce_ = primitive("scatter_reduce", "a, src, index, *, dim, how, inclu
 
 
 @register_op(inplace="own", out="same", overlap="assert_no_overlap")
-def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
+def scatter_reduce(input, dim: Int, index, src, reduce, *, include_self: Bool = True):
     """Like `scatter`, but combines all values for an element by "sum", "prod", "mean", "amax" or
     "amin", with or without the element of input."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
@@ -214,7 +215,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 
 # ------------------------------------------------------------------ index_select, index_add, ...
 @register_op(out="same", overlap="assert_no_overlap")
-def index_select(input, dim, index):
+def index_select(input, dim: Int, index):
     """Selects the indices of a dimension that a 1-D index lists."""
     check_tensor("index_select", index, "index", 3)
     if index.ndim > 1:
@@ -228,7 +229,7 @@ def index_select(input, dim, index):
 
 
 @register_op(inplace="own", out="same", overlap="assert_no_overlap")
-def index_add(input, dim, index, source, *, alpha=1):
+def index_add(input, dim: Int, index, source, *, alpha: Scalar = 1):
     """Returns input with alpha * source added at the indices of `dim` (repeated indices add up)."""
     check_tensor("index_add", index, "index", 3)
     check_tensor("index_add", source, "source", 4)
@@ -264,7 +265,7 @@ def _check_rows(count_text, shape_text, x, index, source, dim, kind):
 
 
 @register_op(inplace="own", out="same", overlap="assert_no_overlap")
-def index_copy(input, dim, index, source):
+def index_copy(input, dim: Int, index, source):
     """Returns input with source written at the indices of `dim`."""
     check_tensor("index_copy", index, "index", 3)
     check_tensor("index_copy", source, "source", 4)
@@ -288,7 +289,7 @@ def index_copy(input, dim, index, source):
 
 
 @register_op(inplace="own", out=True, overlap="unchecked", expanded=_expanded.index_fill)
-def index_fill(input, dim, index, value):
+def index_fill(input, dim: Int, index, value):
     """Returns input with one value written at the indices of `dim`."""
     check_tensor("index_fill", index, "index", 3)
     dim = wrap_dim("index_fill", dim, input.ndim)
@@ -300,7 +301,7 @@ def index_fill(input, dim, index, value):
 
 
 @register_op(inplace=True, out="same", overlap="assert_no_overlap")
-def index_reduce(input, dim, index, source, reduce, *, include_self=True):
+def index_reduce(input, dim: Int, index, source, reduce, *, include_self: Bool = True):
     """Like `index_copy`, but combines all values for an index by "prod", "mean", "amax" or "amin",
     with or without the element of input."""
     if reduce not in ("prod", "mean", "amax", "amin"):
@@ -340,7 +341,7 @@ def take(input, index):
 
 
 @register_op(inplace=True, out=False, overlap="assert_no_overlap")
-def put(input, index, source, accumulate=False):
+def put(input, index, source, accumulate: Bool = False):
     """Returns input with the elements of source written to (or added at) the given indices of the
     flattened tensor."""
     check_tensor("put", source, "source", 3)
@@ -367,7 +368,7 @@ def put(input, index, source, accumulate=False):
 
 
 @register_op(out="same")
-def take_along_dim(input, indices, dim=None):
+def take_along_dim(input, indices, dim: Int = None):
     """Like `gather`, but broadcasts index and input against each other except in `dim` (None: uses
     the flattened tensors)."""
     check_tensor("take_along_dim", indices, "indices", 2)
@@ -411,7 +412,7 @@ def argwhere(input):
 
 
 @register_op
-def nonzero_static(input, *, size, fill_value=-1):
+def nonzero_static(input, *, size: SymInt, fill_value: Int = -1):
     """Like `nonzero`, truncated or padded to `size` rows."""
     check_tensor("nonzero", input)
     if size < 0:
@@ -437,7 +438,7 @@ def unravel_index(indices, shape):
 
 
 @register_op(ns="nn.functional", tags="dynamic_output_shape", condition="unless told")
-def one_hot(input, num_classes=-1):
+def one_hot(input, num_classes: Int = -1):
     """Returns an int64 tensor with a 1 at each given class in a new last dimension."""
     check_tensor("one_hot", input)
     if input._np_dtype != I64:
@@ -471,28 +472,28 @@ def _source(name, x, src):
 
 
 @register_op
-def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+def slice_scatter(input, src, dim: Int = 0, start: SymInt = None, end: SymInt = None, step: SymInt = 1):
     """Returns a copy of input with src in the slice start:end:step of a dimension."""
     src = _source("slice_scatter", input, src)
     return _slice_scatter(input, src, key=slice_key(input, dim, start, end, step))
 
 
 @register_op
-def select_scatter(input, src, dim, index):
+def select_scatter(input, src, dim: Int, index: SymInt):
     """Returns a copy of input with src at one index of a dimension."""
     src = _source("select_scatter", input, src)
     return _select_scatter(input, src, key=select_key(input, dim, index))
 
 
 @register_op
-def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
+def diagonal_scatter(input, src, offset: Int = 0, dim1: Int = 0, dim2: Int = 1):
     """Returns a copy of input with src on a diagonal."""
     src = _source("diagonal_scatter", input, src)
     return _diagonal_scatter(input, src, **diagonal_params(input, offset, dim1, dim2))
 
 
 @register_op
-def as_strided_scatter(input, src, size, stride, storage_offset=None):
+def as_strided_scatter(input, src, size, stride, storage_offset: SymInt = None):
     """Returns a copy of input with src in the region that as_strided selects.
 
     The gradient of input is zero in that region (PyTorch 2.13 keeps it there and drops it

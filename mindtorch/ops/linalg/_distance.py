@@ -2,6 +2,7 @@
 
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Float, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops._operands import derivative_not_implemented
 from mindtorch.ops.nn._fused import composite_backward, check_floating, check_tensor_arg, scalar_type_name
@@ -32,7 +33,7 @@ cdist_ = primitive("cdist", "a, b, *, p, mm", lambda ctx, grad: _cdist_rule(ctx,
 
 
 @register_op(method=False, autocast="float32")
-def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
+def cdist(x1, x2, p: Float = 2.0, compute_mode: Int = "use_mm_for_euclid_dist_if_necessary"):
     """p-norm distances between all rows: (*, P, M), (*, R, M) -> (*, P, R)."""
     check_tensor_arg("cdist", "x1", x1)
     check_tensor_arg("cdist", "x2", x2, 2)
@@ -60,7 +61,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
 
 
 @register_op(method=False, aliases="nn.functional.pdist")
-def pdist(input, p=2):
+def pdist(input, p: Float = 2):
     """Distances between all pairs of rows i < j of a matrix, as a vector."""
     check_tensor_arg("pdist", "input", input)
     if input.ndim != 2:

@@ -4,6 +4,7 @@ from mindtorch.core.tensor.dtypes import I32
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.return_types import TYPES
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import detached
 from mindtorch.ops._checks import check_tensor
@@ -45,7 +46,7 @@ legacy_cholesky_ = primitive("cholesky", "a, *, upper, name", lambda ctx, grad: 
 
 
 @register_op(ns="linalg", out="same", autocast="float32")
-def cholesky(input, *, upper=False):
+def cholesky(input, *, upper: Bool = False):
     """Returns L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n).
 
     Raises LinAlgError unless A is positive-definite.
@@ -55,7 +56,7 @@ def cholesky(input, *, upper=False):
 
 
 @register_op(ns="linalg", out="same", autocast="float32")
-def cholesky_ex(input, *, upper=False, check_errors=False):
+def cholesky_ex(input, *, upper: Bool = False, check_errors: Bool = False):
     """Returns (L, info); info k > 0 means that the leading minor of order k is not
     positive-definite."""
     square_floating("linalg_cholesky_ex", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
@@ -66,7 +67,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
 
 
 @register_op(name="cholesky", out=True, autocast="float32")
-def torch_cholesky(input, upper=False):
+def torch_cholesky(input, upper: Bool = False):
     """Returns L with A = L L^H (upper: U with A = U^H U); raises LinAlgError unless A is
     positive-definite."""
     check_tensor("cholesky", input)
@@ -95,7 +96,7 @@ cholesky_solve_ = primitive("cholesky_solve", "b, f, *, upper",
 
 
 @register_op(out=True, autocast="float32")
-def cholesky_solve(input, input2, upper=False):
+def cholesky_solve(input, input2, upper: Bool = False):
     """Returns X with A X = B for right-hand sides B = input (*, n, k); A is given by its Cholesky
     factor (*, n, n)."""
     check_tensor("cholesky_solve", input)
@@ -118,7 +119,7 @@ cholesky_inverse_ = primitive("cholesky_inverse", "f, *, upper",
 
 
 @register_op(out=True, autocast="float32")
-def cholesky_inverse(input, upper=False):
+def cholesky_inverse(input, upper: Bool = False):
     """Inverse of A, given by its Cholesky factor (*, n, n). Raises LinAlgError if the factor has a
     zero on its diagonal."""
     check_tensor("cholesky_inverse", input)
@@ -180,7 +181,7 @@ def qr(A, mode="reduced"):
 
 
 @register_op(name="qr", out="same", autocast="float32")
-def torch_qr(input, some=True):
+def torch_qr(input, some: Bool = True):
     """Returns (Q, R) of matrices (*, m, n). Q has min(m, n) orthonormal columns, or m of them if
     not `some`."""
     check_tensor("qr", input)
@@ -284,7 +285,7 @@ ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda ctx, grad: _
 
 
 @register_op(out="same", autocast="float32")
-def ormqr(input, input2, input3, left=True, transpose=False):
+def ormqr(input, input2, input3, left: Bool = True, transpose: Bool = False):
     """Returns Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input,
     input2) that geqrf returned."""
     f, tau, other = "torch.ormqr", input2, input3
@@ -392,14 +393,14 @@ def zero_pivot(name, shape, info):
 
 
 @register_op(ns="linalg", out="same")
-def lu(A, *, pivot=True):
+def lu(A, *, pivot: Bool = True):
     """Returns (P, L, U) with A = P L U for matrices (*, m, n)."""
     check_lu("linalg.lu", "linalg_lu", A, pivot)
     return TYPES["linalg_lu"](*lu_(A))
 
 
 @register_op(ns="linalg", out="same")
-def lu_factor(A, *, pivot=True):
+def lu_factor(A, *, pivot: Bool = True):
     """Returns (LU, pivots): both factors in one matrix, and the row exchanges counted from 1.
     Raises RuntimeError for a zero pivot."""
     check_lu("torch.lu_factor", "linalg_lu_factor", A, pivot)
@@ -409,7 +410,7 @@ def lu_factor(A, *, pivot=True):
 
 
 @register_op(ns="linalg", out="same")
-def lu_factor_ex(A, *, pivot=True, check_errors=False):
+def lu_factor_ex(A, *, pivot: Bool = True, check_errors: Bool = False):
     """Returns (LU, pivots, info); info k > 0 means that the k-th pivot is zero."""
     check_lu("torch.lu_factor", "linalg_lu_factor_ex", A, pivot)
     packed, pivots, info = lu_factor_(A)
@@ -439,7 +440,7 @@ lu_solve_ = primitive("linalg_lu_solve", "lu, pivots, b, *, adjoint", lambda ctx
 
 
 @register_op(ns="linalg", out="same", name="lu_solve")
-def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
+def linalg_lu_solve(LU, pivots, B, *, left: Bool = True, adjoint: Bool = False):
     """Returns X with A X = B (left=False: X A = B; adjoint: A^H), from the factors that lu_factor
     returned."""
     for i, (n, x) in enumerate((("LU", LU), ("pivots", pivots), ("B", B))):
@@ -489,7 +490,7 @@ _unpack_pivots = primitive("lu_unpack_pivots", "pivots, *, m, np_dtype")
 
 
 @register_op(method=False, out="same")
-def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+def lu_unpack(LU_data, LU_pivots, unpack_data: Bool = True, unpack_pivots: Bool = True):
     """Returns (P, L, U) of packed LU factors; parts that are not requested are empty."""
     check_tensor("lu_unpack", LU_data, "LU_data")
     check_tensor("lu_unpack", LU_pivots, "LU_pivots", 2)
@@ -528,7 +529,7 @@ def _zero_block(name, shape, info):
 
 
 @register_op(ns="linalg", out="same")
-def ldl_factor(input, *, hermitian=False):
+def ldl_factor(input, *, hermitian: Bool = False):
     """Returns (LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle. Raises
     LinAlgError if one is singular."""
     ld, pivots, info = _ldl("linalg_ldl_factor", input, hermitian)
@@ -537,7 +538,7 @@ def ldl_factor(input, *, hermitian=False):
 
 
 @register_op(ns="linalg", out="same")
-def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
+def ldl_factor_ex(input, *, hermitian: Bool = False, check_errors: Bool = False):
     """Returns (LD, pivots, info); info k > 0 means that the k-th block of D is zero."""
     ld, pivots, info = _ldl("linalg_ldl_factor_ex", input, hermitian)
     if check_errors:
@@ -550,7 +551,7 @@ ldl_solve_ = primitive("linalg_ldl_solve", "ld, pivots, b, *, hermitian", _unsol
 
 
 @register_op(ns="linalg", out="same")
-def ldl_solve(LD, pivots, B, *, hermitian=False):
+def ldl_solve(LD, pivots, B, *, hermitian: Bool = False):
     """Returns X with A X = B, from the factors that ldl_factor returned (not differentiable)."""
     f = "torch.linalg.ldl_solve"
     for i, (n, x) in enumerate((("LD", LD), ("pivots", pivots), ("B", B))):

@@ -3,6 +3,7 @@ that PyTorch removed."""
 from mindtorch.core.dispatch.type_promotion import promote_int_to_float
 from mindtorch.core.tensor.return_types import TYPES
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops.linalg._common import ct, hm, mh, mm, check_floating_dtype, check_kernel, partial, total
@@ -15,7 +16,7 @@ from mindtorch.ops.creation.random import randn
 
 # ------------------------------------------------------------------ LU
 @register_op(autocast="float32")
-def lu(input, pivot=True, get_infos=False):
+def lu(input, pivot: Bool = True, get_infos=False):
     """Returns (LU, pivots) as linalg.lu_factor does, with get_infos also the error codes. A zero
     pivot is not an error."""
     check_lu("torch.lu_factor", "lu", input, pivot)
@@ -52,7 +53,7 @@ triangular_solve_ = partial(primitive("triangular_solve", "b, a, *, upper, trans
 
 
 @register_op(out="same", autocast="float32")
-def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
+def triangular_solve(input, A, upper: Bool = True, transpose: Bool = False, unitriangular: Bool = False):
     """Returns (X, clone of A) with A X = B (transpose: A^T X = B) for B = input; reads one triangle
     of A."""
     check_tensor("triangular_solve", input)
@@ -125,7 +126,7 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 
 
 @register_op(method=False)
-def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
+def lobpcg(A, k: SymInt = None, B=None, X=None, n: SymInt = None, iK=None, niter=None, tol=None, largest: Bool = None, method=None, tracker=None,
            ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):
     """Returns (E, X): the k largest (smallest) eigenvalues of A X = B X diag(E), with A symmetric
     and B positive definite, and their eigenvectors.

@@ -4,6 +4,7 @@ import math
 from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.tensor.dtypes import as_np
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float, Index, Scalar
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops.reduction import reduce
@@ -66,7 +67,7 @@ def _vector_norm(name, x, ord, dim, keepdim, dtype):
 
 
 @register_op(ns="linalg", out="same")
-def vector_norm(input, ord=2, dim=None, keepdim=False, *, dtype=None):
+def vector_norm(input, ord: Scalar = 2, dim: Index = None, keepdim: Bool = False, *, dtype=None):
     """(sum |x|^ord)^(1/ord) over `dim` (all dims if None); ord can also be 0 (count of nonzeros),
     inf or -inf."""
     return _vector_norm("linalg_vector_norm", input, ord, dim, keepdim, dtype)
@@ -131,7 +132,7 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
 
 
 @register_op(ns="linalg", out="same")
-def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
+def matrix_norm(input, ord: Scalar = "fro", dim: Index = (-2, -1), keepdim: Bool = False, *, dtype=None):
     """Norms of matrices: "fro", "nuc" (sum of singular values), +-1 (columns), +-inf (rows), +-2
     (singular values)."""
     check_tensor("linalg_matrix_norm", input)
@@ -144,7 +145,7 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
 
 
 @register_op(ns="linalg", out="same")
-def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
+def norm(input, ord: Scalar = None, dim: Index = None, keepdim: Bool = False, *, dtype=None):
     """Vector norm (one dim, or ord None) or matrix norm (two dims)."""
     check_tensor("linalg_norm", input)
     n = input.ndim
@@ -173,7 +174,7 @@ def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
 
 
 @register_op(method=False, out=True)
-def frobenius_norm(input, dim, keepdim=False):
+def frobenius_norm(input, dim: Index, keepdim: Bool = False):
     """Square root of the sum of squares over one or two dims."""
     check_tensor("frobenius_norm", input)
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
@@ -183,7 +184,7 @@ def frobenius_norm(input, dim, keepdim=False):
 
 
 @register_op(method=False, out=True)
-def nuclear_norm(input, dim=(-2, -1), keepdim=False):
+def nuclear_norm(input, dim: Index = (-2, -1), keepdim: Bool = False):
     """Sum of the singular values of matrices."""
     check_tensor("nuclear_norm", input)
     return matrix_norm_of(input, "nuc", dim, keepdim, None)
@@ -191,7 +192,7 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
 
 # ------------------------------------------------------------------ condition
 @register_op(ns="linalg", out=True, autocast="float32")
-def cond(input, p=None):
+def cond(input, p: Float = None):
     """Condition numbers: quotient of singular values (p None, 2, -2), else norm(A) * norm(A^-1);
     inf if A is singular."""
     f = "linalg.cond"

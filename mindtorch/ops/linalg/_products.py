@@ -3,6 +3,7 @@ tensorsolve."""
 import math
 
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import check_tensor, wrap_dim
@@ -44,13 +45,13 @@ def _power(name, input, n):
 
 
 @register_op(ns="linalg", out=True)
-def matrix_power(input, n):
+def matrix_power(input, n: Int):
     """A^n of square matrices for an int n; a negative n gives powers of the inverse."""
     return _power("linalg_matrix_power", input, n)
 
 
 @register_op(name="matrix_power", out=True)
-def torch_matrix_power(input, n):
+def torch_matrix_power(input, n: Int):
     """A^n of square matrices for an int n; a negative n gives powers of the inverse."""
     return _power("matrix_power", input, n)
 
@@ -117,7 +118,7 @@ def multi_dot(tensors):
 
 
 @register_op(ns="linalg", out="same")
-def cross(input, other, *, dim=-1):
+def cross(input, other, *, dim: Int = -1):
     """Vector product along a dim of size 3; the other dims broadcast."""
     check_tensor("linalg_cross", input)
     check_tensor("linalg_cross", other, "other", 2)
@@ -129,7 +130,7 @@ def cross(input, other, *, dim=-1):
 
 
 @register_op(ns="linalg", out="same", autocast="lower")
-def vecdot(x, y, *, dim=-1):
+def vecdot(x, y, *, dim: Int = -1):
     """Sums of conj(x) * y along `dim`, with broadcasting."""
     check_tensor("linalg_vecdot", x, "x")
     check_tensor("linalg_vecdot", y, "y", 2)
@@ -148,7 +149,7 @@ def vecdot(x, y, *, dim=-1):
 
 
 @register_op(ns="linalg")
-def vander(x, *, N=None):
+def vander(x, *, N: SymInt = None):
     """Vandermonde matrices (*, n, N): powers 0 .. N-1 of the elements of vectors (*, n)."""
     check_tensor("linalg_vander", x, "x")
     d = x._np_dtype
@@ -165,7 +166,7 @@ def vander(x, *, N=None):
 
 
 @register_op(ns="linalg")
-def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
+def diagonal(A, *, offset: Int = 0, dim1: Int = -2, dim2: Int = -1):
     """Returns a view of the diagonals of two dims."""
     check_tensor("linalg_diagonal", A, "A")
     return diagonal_op(A, offset, dim1, dim2)
@@ -173,7 +174,7 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 
 # ------------------------------------------------------------------ tensors as matrices
 @register_op(ns="linalg", out=True, autocast="float32")
-def tensorinv(input, ind=2):
+def tensorinv(input, ind: Int = 2):
     """Inverts a tensor as the linear map that tensordot over `ind` dims applies."""
     check_tensor("linalg_tensorinv", input)
     shape = input._sizes

@@ -3,6 +3,7 @@ from mindtorch.core.autograd import forward_ad
 from mindtorch.core.tensor.dtypes import F64, I64
 from mindtorch.core.tensor.return_types import TYPES
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, detached, is_tensor
 from mindtorch.core.tensor.sync import of_all, to_host
@@ -120,7 +121,7 @@ def _check_svd(name, A, arg, driver=None):
 
 
 @register_op(ns="linalg", out="same", autocast="float32")
-def svd(A, full_matrices=True, *, driver=None):
+def svd(A, full_matrices: Bool = True, *, driver=None):
     """Returns (U, S, Vh) of matrices (*, m, n). U and Vh are square, or (not full_matrices) have
     min(m, n) columns and rows."""
     _check_svd("linalg_svd", A, "A", driver)
@@ -135,7 +136,7 @@ def svdvals(A, *, driver=None):
 
 
 @register_op(name="svd", out="same", autocast="float32")
-def torch_svd(input, some=True, compute_uv=True):
+def torch_svd(input, some: Bool = True, compute_uv: Bool = True):
     """(U, S, V) with A = U S V^H (V, not V^H); zeros for U and V if not compute_uv."""
     check_tensor("svd", input)
     if input.ndim < 2:
@@ -287,14 +288,14 @@ def _pinv_checked(name, f, input, atol, rtol, hermitian):
 
 
 @register_op(ns="linalg", out=True)
-def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
+def pinv(input, rcond=None, hermitian: Bool = False, *, atol=None, rtol=None):
     """Moore-Penrose inverse. Singular values up to max(atol, rtol * largest) count as zero (rtol:
     eps * max(m, n))."""
     return _pinv_checked("linalg_pinv", "torch.linalg.pinv", input, atol, rtol if rcond is None else rcond, hermitian)
 
 
 @register_op(autocast="float32")
-def pinverse(input, rcond=1e-15):
+def pinverse(input, rcond: Float = 1e-15):
     """Moore-Penrose inverse; singular values up to rcond times the largest count as zero."""
     return _pinv_checked("pinverse", "torch.linalg.pinv", input, 0.0, rcond, False)
 
@@ -303,7 +304,7 @@ _rank_of = primitive("linalg_matrix_rank", "a, atol=None, rtol=None, *, hermitia
 
 
 @register_op(ns="linalg", out=True, autocast="float32")
-def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
+def matrix_rank(input, tol=None, hermitian: Bool = False, *, atol=None, rtol=None):
     """Number of singular values above max(atol, rtol * largest) (rtol: eps * max(m, n)); tol is an
     absolute limit."""
     f = "torch.linalg.matrix_rank"
@@ -343,7 +344,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @register_op(ns="linalg", out=True, autocast="float32")
-def lstsq(input, b, rcond=None, *, driver=None):
+def lstsq(input, b, rcond: Float = None, *, driver=None):
     """Returns (solution, residuals, rank, singular_values) of min |A X - B|, for A (*, m, n) and B
     (*, m, k) or vectors (*, m).
 

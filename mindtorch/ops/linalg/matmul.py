@@ -9,6 +9,7 @@ from mindtorch.core.dispatch.error_messages import is_pytorch_tensor
 from mindtorch.core.dispatch.type_promotion import promote_pair, result_dtype, to
 from mindtorch.core.tensor.sparse import SparseUse, dispatch
 from mindtorch.core.dispatch.op_registry import OPS, register_op, resize, store_out
+from mindtorch.core.dispatch.op_schema import Int, Scalar
 from mindtorch.core.dispatch.primitives import sequence, primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import to_host
@@ -341,7 +342,7 @@ def _check_addmm(name, input, mat1, mat2):
 
 
 @register_op(inplace=True, out="same", autocast="lower", overlap="unchecked")
-def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+def addmm(input, mat1, mat2, *, beta: Scalar = 1, alpha: Scalar = 1):
     """beta * input + alpha * mat1 @ mat2 (beta 0: `input` is not read)."""
     try:
         _check_addmm("addmm", input, mat1, mat2)
@@ -358,7 +359,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 
 @register_op(inplace=True, out="same", autocast="lower", overlap="unchecked")
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+def baddbmm(input, batch1, batch2, *, beta: Scalar = 1, alpha: Scalar = 1):
     """beta * input + alpha * batch1 @ batch2 for batches of matrices (beta 0: `input` is not read).
     """
     _check_batches("baddbmm", input, batch1, batch2)
@@ -387,7 +388,7 @@ def _check_batches(name, input, batch1, batch2):
 
 
 @register_op(out="same", autocast="lower")
-def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
+def addbmm(input, batch1, batch2, *, beta: Scalar = 1, alpha: Scalar = 1):
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _check_batches("addbmm", input, batch1, batch2)
     _check_expand(input._sizes, (batch1._sizes[1], batch2._sizes[2]))
@@ -395,7 +396,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return _scaled_sum(input, _scalar_of_dtype(input, beta), r, _scalar_of_dtype(r, alpha))
 
 
-def _addbmm_(self, batch1, batch2, *, beta=1, alpha=1):
+def _addbmm_(self, batch1, batch2, *, beta: Scalar = 1, alpha: Scalar = 1):
     """In-place addbmm; unlike other ops it resizes a tensor that only broadcasts to the result."""
     since = next(sequence)
     r = addbmm(self, batch1, batch2, beta=beta, alpha=alpha)
@@ -409,7 +410,7 @@ Tensor.addbmm_ = _addbmm_
 
 
 @register_op(inplace=True, out="same", overlap="unchecked")
-def addmv(input, mat, vec, *, beta=1, alpha=1):
+def addmv(input, mat, vec, *, beta: Scalar = 1, alpha: Scalar = 1):
     """beta * input + alpha * mat @ vec."""
     check_tensor_arg("addmv", "input", input)
     check_tensor_arg("addmv", "mat", mat, 2)
@@ -427,7 +428,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
 
 
 @register_op(inplace=True, out=True, overlap="unchecked")
-def addr(input, vec1, vec2, *, beta=1, alpha=1):
+def addr(input, vec1, vec2, *, beta: Scalar = 1, alpha: Scalar = 1):
     """beta * input + alpha * outer(vec1, vec2), with type promotion."""
     check_tensor_arg("addr", "input", input)
     for n, t in (("vec1", vec1), ("vec2", vec2)):
@@ -582,7 +583,7 @@ def cross_product(input, other, dim):
 
 
 @register_op(out="same")
-def cross(input, other, dim=None):
+def cross(input, other, dim: Int = None):
     """Vector product along `dim` (default: the first dim of size 3)."""
     check_tensor_arg("cross", "input", input)
     check_tensor_arg("cross", "other", other, 2)

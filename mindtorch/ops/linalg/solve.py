@@ -10,6 +10,7 @@ from mindtorch.backend.errors import LinAlgError, singular_inverse, singular_sys
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.return_types import TYPES
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops._checks import check_tensor
 from mindtorch.ops._operands import scalar
@@ -45,7 +46,7 @@ def inverse(input):
 
 
 @register_op(ns="linalg", out="same", autocast="float32")
-def inv_ex(A, *, check_errors=False):
+def inv_ex(A, *, check_errors: Bool = False):
     """Returns (inverse, info); info k > 0 means that the k-th pivot is zero, for which
     `check_errors` raises LinAlgError."""
     square_floating("linalg_inv_ex", "linalg.inv", A)
@@ -104,14 +105,14 @@ def _check_sizes(f, a, b, left):
 
 
 @register_op(ns="linalg", out="same", autocast="float32")
-def solve(A, B, *, left=True):
+def solve(A, B, *, left: Bool = True):
     """Returns X with A X = B (left=False: X A = B), for A (*, n, n) and B (*, n, k) or vectors (*,
     n). Raises LinAlgError if A is singular."""
     return solve_(A, B, vector=_check_system("linalg_solve", A, B, left), left=left)
 
 
 @register_op(ns="linalg", out="same")
-def solve_ex(A, B, *, left=True, check_errors=False):
+def solve_ex(A, B, *, left: Bool = True, check_errors: Bool = False):
     """Returns (result, info) of solve; info k > 0 means that the k-th pivot is zero, for which
     `check_errors` raises LinAlgError."""
     vector = _check_system("linalg_solve_ex", A, B, left)
@@ -145,7 +146,7 @@ triangular_ = primitive("linalg_solve_triangular", "a, b, *, upper, left, unit, 
 
 
 @register_op(ns="linalg", out="same")
-def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
+def solve_triangular(input, B, *, upper: Bool, left: Bool = True, unitriangular: Bool = False):
     """Returns X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n). A zero
     pivot gives inf or NaN."""
     check_tensor("linalg_solve_triangular", input)

@@ -4,6 +4,7 @@ import math
 from mindtorch.core.tensor.dtypes import F32, I32, I64, U8
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import to_host
@@ -78,7 +79,7 @@ def _nll(input, target, weight, ignore_index, reduction):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+def nll_loss(input, target, weight=None, size_average=None, ignore_index: SymInt = -100, reduce=None, reduction="mean"):
     """Computes the negative log likelihood loss of log probabilities (N, C, *) with class indices
     (N, *)."""
     return _nll(input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
@@ -188,7 +189,7 @@ def _by_probability(input, target, weight, smoothing, reduction):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
+def cross_entropy(input, target, weight=None, size_average=None, ignore_index: SymInt = -100, reduce=None, reduction="mean",
                   label_smoothing=0.0):
     """Computes the cross entropy of logits (N, C, *) with class indices (N, *) or with class
     probabilities of input's shape."""
@@ -208,7 +209,7 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
 
 
 @register_op(ns="nn.functional", method=False)
-def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None,
+def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index: SymInt = None,
                          label_smoothing=0.0, options=None):
     """Computes cross_entropy(linear(input, linear_weight, linear_bias), target).
 
@@ -305,13 +306,13 @@ def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, ze
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank: Int = 0, reduction="mean", zero_infinity: Bool = False):
     """Computes the connectionist temporal classification loss of log probabilities (T, N, C) or (T,
     C)."""
     return _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction_of(reduction), zero_infinity)
 
 
 @register_op(method=False, name="ctc_loss")
-def _torch_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1, zero_infinity=False):
+def _torch_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank: Int = 0, reduction=1, zero_infinity: Bool = False):
     """Like nn.functional.ctc_loss, with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction_of(reduction), zero_infinity)

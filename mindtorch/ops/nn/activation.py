@@ -6,6 +6,7 @@ from mindtorch.core.tensor.dtypes import F32, LOW, as_np
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.stride_rules import contiguous, halves, as_computed, like, pointwise
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float, Int, Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import ScalarOperand
 from mindtorch.ops.nn._fused import composite_backward_upcast, dim_of, inplace as overwrite, check_floating, check_tensor_arg, times, scalar_type_name
@@ -94,7 +95,7 @@ def _clip(name, input, low, high, inplace):
 
 
 @register_op(ns="nn.functional", method=False, tags="pointwise")
-def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+def hardtanh(input, min_val: Scalar = -1.0, max_val: Scalar = 1.0, inplace=False):
     """Clamps input to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
@@ -108,7 +109,7 @@ def relu6(input, inplace=False):
 
 
 @register_op(ns="nn.functional", method=False, name="hardtanh_", tags="pointwise")
-def hardtanh__(input, min_val=-1.0, max_val=1.0):
+def hardtanh__(input, min_val: Scalar = -1.0, max_val: Scalar = 1.0):
     """In-place hardtanh."""
     return hardtanh(input, min_val, max_val, True)
 
@@ -130,7 +131,7 @@ def _check_inplace_slope(name, x, slope):
 
 
 @register_op(ns="nn.functional", method=False, tags="pointwise")
-def leaky_relu(input, negative_slope=0.01, inplace=False):
+def leaky_relu(input, negative_slope: Scalar = 0.01, inplace=False):
     """max(input, 0) + negative_slope * min(input, 0)."""
     check_tensor_arg("leaky_relu", "input", input)
     check_floating("leaky_relu_cpu", input)
@@ -140,7 +141,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 
 @register_op(ns="nn.functional", method=False, name="leaky_relu_", tags="pointwise")
-def leaky_relu__(input, negative_slope=0.01):
+def leaky_relu__(input, negative_slope: Scalar = 0.01):
     """In-place leaky_relu."""
     return leaky_relu(input, negative_slope, True)
 
@@ -163,18 +164,18 @@ def _threshold(input, threshold, value):
 
 
 @register_op(method=False, tags="pointwise")
-def threshold(input, threshold, value):
+def threshold(input, threshold: Scalar, value: Scalar):
     """Returns input where it is above `threshold`, else `value`."""
     return _threshold(input, threshold, value)
 
 
 @register_op(ns="nn.functional", method=False, name="threshold", tags="pointwise")
-def _threshold_f(input, threshold, value, inplace=False):
+def _threshold_f(input, threshold: Scalar, value: Scalar, inplace=False):
     return overwrite(input, _threshold, threshold, value) if inplace else _threshold(input, threshold, value)
 
 
 @register_op(method=False, name="threshold_", aliases="nn.functional.threshold_", tags="pointwise")
-def threshold__(input, threshold, value):
+def threshold__(input, threshold: Scalar, value: Scalar):
     """In-place threshold."""
     return overwrite(input, _threshold, threshold, value)
 
@@ -185,7 +186,7 @@ shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda ctx, grad: s
 
 
 @register_op(out="same", aliases="nn.functional.hardshrink")
-def hardshrink(input, lambd=0.5):
+def hardshrink(input, lambd: Scalar = 0.5):
     """Returns input where its magnitude is above `lambd`, else 0."""
     check_tensor_arg("hardshrink", "input", input)
     check_floating("hardshrink_cpu", input)
@@ -193,7 +194,7 @@ def hardshrink(input, lambd=0.5):
 
 
 @register_op(ns="nn.functional", method=False)
-def softshrink(input, lambd=0.5):
+def softshrink(input, lambd: Scalar = 0.5):
     """Moves input towards 0 by `lambd`."""
     check_tensor_arg("softshrink", "input", input)
     check_floating("softshrink_check", input)
@@ -248,13 +249,13 @@ def _elu(p, input, alpha, scale, input_scale, inplace):
 
 
 @register_op(ns="nn.functional", method=False, tags="pointwise")
-def elu(input, alpha=1.0, inplace=False):
+def elu(input, alpha: Scalar = 1.0, inplace=False):
     """Returns input where it is above 0, else alpha * (exp(input) - 1)."""
     return _elu(elu_, input, alpha, 1.0, 1.0, inplace)
 
 
 @register_op(ns="nn.functional", method=False, name="elu_", tags="pointwise")
-def elu__(input, alpha=1.0, scale=1.0, input_scale=1.0):
+def elu__(input, alpha: Scalar = 1.0, scale: Float = 1.0, input_scale: Scalar = 1.0):
     """In-place elu. The result is multiplied by `scale`, the exponent by `input_scale`."""
     return _elu(elu_, input, alpha, scale, input_scale, True)
 
@@ -283,18 +284,18 @@ def _celu(input, alpha, inplace):
 
 
 @register_op(method=False)
-def celu(input, alpha=1.0):
+def celu(input, alpha: Scalar = 1.0):
     """max(input, 0) + min(alpha * (exp(input / alpha) - 1), 0)."""
     return _celu(input, alpha, False)
 
 
 @register_op(ns="nn.functional", method=False, name="celu")
-def _celu_f(input, alpha=1.0, inplace=False):
+def _celu_f(input, alpha: Scalar = 1.0, inplace=False):
     return _celu(input, alpha, inplace)
 
 
 @register_op(method=False, name="celu_", aliases="nn.functional.celu_")
-def celu__(input, alpha=1.0):
+def celu__(input, alpha: Scalar = 1.0):
     """In-place celu."""
     return _celu(input, alpha, True)
 
@@ -364,7 +365,7 @@ softplus_ = _smooth("softplus", _compose_softplus, "beta, threshold")
 
 
 @register_op(ns="nn.functional", method=False, tags="pointwise")
-def softplus(input, beta=1, threshold=20):
+def softplus(input, beta: Scalar = 1, threshold: Scalar = 20):
     """Computes log(1 + exp(beta * input)) / beta. Returns input itself where beta * input is above
     `threshold`."""
     check_tensor_arg("softplus", "input", input)
@@ -420,7 +421,7 @@ glu_ = _smooth("glu", _compose_glu, "dim", halves, like)
 
 
 @register_op(ns="nn.functional", method=False)
-def glu(input, dim=-1):
+def glu(input, dim: Int = -1):
     """Computes a * sigmoid(b) for the two halves a, b of input along `dim`."""
     check_tensor_arg("glu", "input", input)
     shape = input._sizes
@@ -496,19 +497,19 @@ def _rrelu(input, lower, upper, training, generator=None):
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+def rrelu(input, lower: Float = 1.0 / 8, upper: Scalar = 1.0 / 3, training: Bool = False, generator=None):
     """Applies leaky_relu with random slopes from [lower, upper) in training, with the mean slope
     otherwise."""
     return _rrelu(input, lower, upper, training, generator)
 
 
 @register_op(ns="nn.functional", method=False, name="rrelu", tags="nondeterministic_seeded")
-def _rrelu_f(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+def _rrelu_f(input, lower: Float = 1.0 / 8, upper: Scalar = 1.0 / 3, training: Bool = False, inplace=False):
     return rrelu__(input, lower, upper, training) if inplace else _rrelu(input, lower, upper, training)
 
 
 @register_op(method=False, name="rrelu_", aliases="nn.functional.rrelu_", tags="nondeterministic_seeded")
-def rrelu__(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+def rrelu__(input, lower: Float = 1.0 / 8, upper: Scalar = 1.0 / 3, training: Bool = False, generator=None):
     """In-place rrelu."""
     return _check_inplace_slope("leakyReLu", overwrite(input, _rrelu, lower, upper, training, generator), 0 if training else (lower + upper) / 2)
 
@@ -570,25 +571,25 @@ def _check_dim(name, dim):
 
 
 @register_op(out="same")
-def softmax(input, dim, dtype=None):
+def softmax(input, dim: Int, dtype=None):
     """Computes exp(input) / sum(exp(input)) along `dim`, in `dtype` if given."""
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
 @register_op(out="same")
-def log_softmax(input, dim, dtype=None):
+def log_softmax(input, dim: Int, dtype=None):
     """Computes log(softmax(input)) along `dim`, in `dtype` if given."""
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
 
 
 @register_op(ns="special", name="softmax", method=False)
-def _special_softmax(input, dim, dtype=None):
+def _special_softmax(input, dim: Int, dtype=None):
     """Computes softmax along `dim`."""
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
 @register_op(ns="special", name="log_softmax", method=False)
-def _special_log_softmax(input, dim, *, dtype=None):
+def _special_log_softmax(input, dim: Int, *, dtype=None):
     """Computes log_softmax along `dim`."""
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
 
@@ -600,7 +601,7 @@ def _implicit_dim(name, ndim, stacklevel):
 
 
 @register_op(ns="nn.functional", name="softmax", method=False)
-def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
+def _softmax_f(input, dim: Int = None, _stacklevel=3, dtype=None):
     """Computes softmax along `dim`."""
     if dim is None:
         dim = _implicit_dim("softmax", input.ndim, _stacklevel)
@@ -608,7 +609,7 @@ def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
 
 
 @register_op(ns="nn.functional", name="log_softmax", method=False)
-def _log_softmax_f(input, dim=None, _stacklevel=3, dtype=None):
+def _log_softmax_f(input, dim: Int = None, _stacklevel=3, dtype=None):
     """Computes log_softmax along `dim`."""
     if dim is None:
         dim = _implicit_dim("log_softmax", input.ndim, _stacklevel)
@@ -616,7 +617,7 @@ def _log_softmax_f(input, dim=None, _stacklevel=3, dtype=None):
 
 
 @register_op(ns="nn.functional", method=False)
-def softmin(input, dim=None, _stacklevel=3, dtype=None):
+def softmin(input, dim: Int = None, _stacklevel=3, dtype=None):
     """Computes softmax of -input along `dim`."""
     check_tensor_arg("softmin", "input", input)
     if dim is None:
@@ -625,7 +626,7 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
 
 
 @register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
-def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+def gumbel_softmax(logits, tau=1, hard=False, eps: Float = 1e-10, dim: Int = -1):
     """Samples from the Gumbel-softmax distribution. hard=True returns one-hot samples that have the
     gradient of the soft ones."""
     if eps != 1e-10:

@@ -9,6 +9,7 @@ from mindtorch.core.tensor.dtypes import BOOL, F32
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.stride_rules import as_computed
 from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops._checks import check_tensor
@@ -62,8 +63,8 @@ def _name(x):
 
 
 @register_op(ns="nn.functional", method=False, autocast="lower")
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None,
-                                 enable_gqa=False):
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p: Float = 0.0, is_causal: Bool = False, *, scale: Float = None,
+                                 enable_gqa: Bool = False):
     """Computes softmax(query @ key.T * scale + mask) @ value.
 
     query (*, L, E), key (*, S, E), value (*, S, V) -> (*, L, V). A bool mask is True where a key
@@ -163,13 +164,13 @@ def _with_learned_mask(query, key, value, attn_mask, dropout_p, scale):
 
 
 @register_op(method=False, name="scaled_dot_product_attention")
-def _torch_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+def _torch_attention(query, key, value, attn_mask=None, dropout_p: Float = 0.0, is_causal: Bool = False, *, scale: Float = None, enable_gqa: Bool = False):
     """Same as torch.nn.functional.scaled_dot_product_attention."""
     return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
 @register_op(method=False)
-def _safe_softmax(input, dim, dtype=None):
+def _safe_softmax(input, dim: Int, dtype=None):
     """Computes softmax. Rows of only -inf become zeros."""
     if dtype is not None:
         input = input.to(dtype)

@@ -13,6 +13,7 @@ from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.stride_rules import convolution as either_last, as_computed
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor
@@ -209,21 +210,21 @@ def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
 
 
 @register_op(method=False, aliases="nn.functional.conv1d", autocast="lower")
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: SymInt = 1):
     """Convolves (N, C, L) or (C, L) with (O, C / groups, K). `padding` is an int, "valid" or
     "same"."""
     return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
 @register_op(method=False, aliases="nn.functional.conv2d", autocast="lower")
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: SymInt = 1):
     """Convolves (N, C, H, W) or (C, H, W) with (O, C / groups, KH, KW). `padding` is one or two
     ints, "valid" or "same"."""
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
 @register_op(method=False, aliases="nn.functional.conv3d", autocast="lower")
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: SymInt = 1):
     """Convolves (N, C, D, H, W) or (C, D, H, W) with (O, C / groups, KD, KH, KW)."""
     return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
@@ -263,27 +264,27 @@ def _conv_transpose(name, n, input, weight, bias, stride, padding, output_paddin
 
 
 @register_op(method=False, aliases="nn.functional.conv_transpose1d", autocast="lower")
-def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: SymInt = 1, dilation=1):
     """Applies the transposed convolution of (N, C, L) or (C, L) with (C, O / groups, K)."""
     return _conv_transpose("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 @register_op(method=False, aliases="nn.functional.conv_transpose2d", autocast="lower")
-def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: SymInt = 1, dilation=1):
     """Applies the transposed convolution of (N, C, H, W) or (C, H, W) with (C, O / groups, KH, KW).
     """
     return _conv_transpose("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 @register_op(method=False, aliases="nn.functional.conv_transpose3d", autocast="lower")
-def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: SymInt = 1, dilation=1):
     """Applies the transposed convolution of (N, C, D, H, W) or (C, D, H, W) with (C, O / groups,
     KD, KH, KW)."""
     return _conv_transpose("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 @register_op(method=False)
-def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+def convolution(input, weight, bias, stride, padding, dilation, transposed: Bool, output_padding, groups: SymInt):
     """Computes any convolution. The number of spatial dims follows from the weight."""
     n = weight.ndim - 2
     if n not in _ONE:
@@ -294,7 +295,7 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
 
 
 @register_op(method=False, aliases="nn.functional.conv_tbc")
-def conv_tbc(input, weight, bias, pad=0):
+def conv_tbc(input, weight, bias, pad: Int = 0):
     """Convolves (time, batch, channels) with (kernel, channels, out) along the time dim."""
     x = input.permute(1, 2, 0)
     w = weight.permute(2, 1, 0)

@@ -8,6 +8,7 @@ from mindtorch.core.device import rng
 from mindtorch.core.tensor.dtypes import BF16, BOOL, F16, F64
 from mindtorch.core.tensor.scalars import read
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor
 from mindtorch.ops.basic import new_full
@@ -114,25 +115,25 @@ def _functional(name, input, p, training, inplace, feature=False, alpha=False):
 
 
 @register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
-def dropout(input, p=0.5, training=True, inplace=False):
+def dropout(input, p: Float = 0.5, training: Bool = True, inplace=False):
     """In training, sets elements to 0 with probability p and scales the others by 1 / (1 - p)."""
     return _functional("dropout", input, p, training, inplace)
 
 
 @register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
-def alpha_dropout(input, p=0.5, training=False, inplace=False):
+def alpha_dropout(input, p: Float = 0.5, training: Bool = False, inplace=False):
     """Dropout that preserves the mean and variance of selu activations."""
     return _functional("alpha_dropout", input, p, training, inplace, alpha=True)
 
 
 @register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
-def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+def feature_alpha_dropout(input, p: Float = 0.5, training: Bool = False, inplace=False):
     """Applies alpha_dropout to entire channels."""
     return _functional("feature_alpha_dropout", input, p, training, inplace, feature=True, alpha=True)
 
 
 @register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
-def dropout1d(input, p=0.5, training=True, inplace=False):
+def dropout1d(input, p: Float = 0.5, training: Bool = True, inplace=False):
     """Applies dropout to entire channels of (N, C, L) or (C, L)."""
     p = _check(p, "feature_dropout")
     check_tensor_arg("dropout1d", "input", input)
@@ -157,7 +158,7 @@ def _unbatched(name, input, p, training, inplace, single):
 
 
 @register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
-def dropout2d(input, p=0.5, training=True, inplace=False):
+def dropout2d(input, p: Float = 0.5, training: Bool = True, inplace=False):
     """Applies dropout to entire channels of (N, C, H, W) or (N, C, L)."""
     p = _check(p, "feature_dropout")
     check_tensor_arg("dropout2d", "input", input)
@@ -180,7 +181,7 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
 
 
 @register_op(ns="nn.functional", method=False, tags="nondeterministic_seeded")
-def dropout3d(input, p=0.5, training=True, inplace=False):
+def dropout3d(input, p: Float = 0.5, training: Bool = True, inplace=False):
     """Applies dropout to entire channels of (N, C, D, H, W) or (C, D, H, W)."""
     p = _check(p, "feature_dropout")
     check_tensor_arg("dropout3d", "input", input)
@@ -197,13 +198,13 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
 
 # ------------------------------------------------------------------ torch.dropout and its variants
 def _declare(name, feature, alpha):
-    def plain(input, p, train):
+    def plain(input, p: Float, train: Bool):
         """Applies dropout. Unlike in torch.nn.functional, the training flag is required."""
         check_tensor_arg(name, "input", input)
         p = _check(p, name)
         return _dropout(input, p, train, feature, alpha)
 
-    def in_place(input, p, train):
+    def in_place(input, p: Float, train: Bool):
         """In-place version."""
         check_tensor_arg(name + "_", "input", input)
         p = _check(p, name)
@@ -218,7 +219,7 @@ for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", Fal
 
 
 @register_op(method=False, tags="nondeterministic_seeded")
-def native_dropout(input, p, train):
+def native_dropout(input, p: Float, train: Bool):
     """Returns (result, mask) of dropout."""
     check_tensor_arg("native_dropout", "input", input)
     if train is False or p == 0 or not input._numel:
@@ -227,6 +228,6 @@ def native_dropout(input, p, train):
 
 
 @register_op(method=False)
-def native_dropout_backward(grad_output, mask, scale):
+def native_dropout_backward(grad_output, mask, scale: Float):
     """Computes grad_output * mask * scale."""
     return masked_scale(grad_output, mask, scale=scale)

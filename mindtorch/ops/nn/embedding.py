@@ -5,6 +5,7 @@ from mindtorch.core.tensor.dtypes import F32, F64, I32, I64
 from mindtorch.core.tensor.stride_rules import as_computed
 from mindtorch.core.tensor.sparse import sparse_of
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import attributes, bump_version, saved_to_tensor
 from mindtorch.ops.basic import cast, new_full
@@ -97,7 +98,8 @@ def renorm(weight, index, max_norm, norm_type):
 
 
 @register_op(ns="nn.functional", method=False, writes=("max_norm", None))
-def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+def embedding(input, weight, padding_idx: SymInt = None, max_norm: Float = None, norm_type: Float = 2.0, scale_grad_by_freq: Bool = False,
+              sparse: Bool = False):
     """Looks up rows of `weight` at `input`: (*) -> (*, D). The row `padding_idx` gets no gradient.
     """
     check_tensor_arg("embedding", "weight", weight, 2)
@@ -113,13 +115,13 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 
 
 @register_op(method=False, name="embedding")
-def _torch_embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+def _torch_embedding(weight, indices, padding_idx: SymInt = -1, scale_grad_by_freq: Bool = False, sparse: Bool = False):
     """embedding with the argument order of torch.embedding."""
     return _embedding(indices, weight, padding_idx, scale_grad_by_freq, sparse)
 
 
 @register_op(method=False, name="embedding_renorm_")
-def embedding_renorm_(input, indices, max_norm, norm_type):
+def embedding_renorm_(input, indices, max_norm: Float, norm_type: Float):
     """Scales the rows of `input` at `indices` down in place."""
     renorm(input, indices, max_norm, norm_type)
     return input
@@ -227,8 +229,8 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
 
 
 @register_op(ns="nn.functional", method=False, writes=("max_norm", None))
-def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
-                  per_sample_weights=None, include_last_offset=False, padding_idx=None):
+def embedding_bag(input, weight, offsets=None, max_norm: Float = None, norm_type: Float = 2, scale_grad_by_freq: Bool = False, mode: Int = "mean",
+                  sparse: Bool = False, per_sample_weights=None, include_last_offset: Bool = False, padding_idx: Int = None):
     """Computes sums, means or maxima over bags of rows of `weight`.
 
     (B, N) indices, or (K,) indices with offsets (B,) -> (B, D).
@@ -296,8 +298,8 @@ def _bag_parts(weight, indices, offsets, by_freq, mode, sparse, samples, include
 
 
 @register_op(method=False, name="embedding_bag")
-def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
-                         include_last_offset=False, padding_idx=None):
+def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq: Bool = False, mode: Int = 0, sparse: Bool = False, per_sample_weights=None,
+                         include_last_offset: Bool = False, padding_idx: Int = None):
     """embedding_bag with the argument order of torch.embedding_bag.
 
     Returns (result, offset2bag, bag_size, max_indices).
@@ -312,15 +314,15 @@ def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mod
 
 
 @register_op(method=False, name="_embedding_bag")
-def _embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
-                   include_last_offset=False, padding_idx=-1):
+def _embedding_bag(weight, indices, offsets, scale_grad_by_freq: Bool = False, mode: Int = 0, sparse: Bool = False, per_sample_weights=None,
+                   include_last_offset: Bool = False, padding_idx: Int = -1):
     """Like torch.embedding_bag, with padding_idx=-1 for none."""
     return _bag_parts(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
 
 
 @register_op(method=False, name="_embedding_bag_forward_only")
-def _embedding_bag_forward_only(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
-                                include_last_offset=False, padding_idx=-1):
+def _embedding_bag_forward_only(weight, indices, offsets, scale_grad_by_freq: Bool = False, mode: Int = 0, sparse: Bool = False, per_sample_weights=None,
+                                include_last_offset: Bool = False, padding_idx: Int = -1):
     """Like torch._embedding_bag, without a gradient."""
     return _bag_parts(weight.detach(), indices, offsets, scale_grad_by_freq, mode, sparse,
                       None if per_sample_weights is None else per_sample_weights.detach(), include_last_offset, padding_idx)

@@ -10,6 +10,7 @@ from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.stride_rules import like, pointwise, pointwise_unless_reduced
 from mindtorch.core.dispatch.type_promotion import promote_pair, result_dtype
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float, Int, Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
 from mindtorch.ops.nn._fused import composite_backward_upcast, dim_of, check_floating, reduced, reduction_of, check_tensor_arg, scalar_type_name
@@ -111,7 +112,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta: Scalar = 1.0):
     """Computes squared differences / (2 beta) where they are below `beta`, absolute differences -
     beta / 2 above."""
     _operands("smooth_l1_loss", input, target)
@@ -124,7 +125,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+def huber_loss(input, target, reduction="mean", delta: Float = 1.0, weight=None):
     """Computes squared differences / 2 where they are below `delta`, delta * (absolute differences
     - delta / 2) above."""
     _operands("huber_loss", input, target)
@@ -213,7 +214,7 @@ def _kl(input, target, reduction, log_target):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target: Bool = False):
     """Computes target * (log(target) - input): the Kullback-Leibler divergence of log probabilities
     `input`."""
     if size_average is not None or reduce is not None or reduction != "batchmean":
@@ -227,7 +228,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 
 
 @register_op(method=False, name="kl_div")
-def _torch_kl_div(input, target, reduction=1, *, log_target=False):
+def _torch_kl_div(input, target, reduction=1, *, log_target: Bool = False):
     """kl_div with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _kl(input, target, reduction_of(reduction), log_target)
 
@@ -243,7 +244,7 @@ def _poisson(input, target, log_input, full, eps, reduction):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction="mean"):
+def poisson_nll_loss(input, target, log_input: Bool = True, full: Bool = False, size_average=None, eps: Float = 1e-08, reduce=None, reduction="mean"):
     """Computes the negative log likelihood of Poisson counts."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
@@ -251,7 +252,7 @@ def poisson_nll_loss(input, target, log_input=True, full=False, size_average=Non
 
 
 @register_op(method=False, name="poisson_nll_loss", autocast="float32")
-def _torch_poisson(input, target, log_input, full, eps, reduction):
+def _torch_poisson(input, target, log_input: Bool, full: Bool, eps: Float, reduction):
     """poisson_nll_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _poisson(input, target, log_input, full, eps, reduction_of(reduction))
 
@@ -291,7 +292,7 @@ def _check_reduction(reduction):
 
 # ------------------------------------------------------------------ similarities and distances
 @register_op(method=False, aliases="nn.functional.cosine_similarity")
-def cosine_similarity(x1, x2, dim=1, eps=1e-08):
+def cosine_similarity(x1, x2, dim: Int = 1, eps: Float = 1e-08):
     """Computes the dot product of x1 and x2 along `dim`, divided by the product of their norms.
     Each norm is at least eps."""
     check_tensor_arg("cosine_similarity", "x1", x1)
@@ -326,7 +327,7 @@ def _limited_norm(x, dim, eps):
 
 
 @register_op(method=False, aliases="nn.functional.pairwise_distance")
-def pairwise_distance(x1, x2, p=2.0, eps=1e-06, keepdim=False):
+def pairwise_distance(x1, x2, p: Float = 2.0, eps: Float = 1e-06, keepdim: Bool = False):
     """Computes the p-norm of x1 - x2 + eps over the last dim."""
     check_tensor_arg("pairwise_distance", "x1", x1)
     check_tensor_arg("pairwise_distance", "x2", x2, 2)
@@ -351,13 +352,13 @@ def _cosine_embedding(input1, input2, target, margin, reduction):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+def cosine_embedding_loss(input1, input2, target, margin: Float = 0, size_average=None, reduce=None, reduction="mean"):
     """Computes 1 - cos for targets 1, max(0, cos - margin) for targets -1."""
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction, size_average, reduce))
 
 
 @register_op(method=False, name="cosine_embedding_loss", autocast="float32")
-def _torch_cosine_embedding(input1, input2, target, margin=0.0, reduction=1):
+def _torch_cosine_embedding(input1, input2, target, margin: Float = 0.0, reduction=1):
     """cosine_embedding_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction))
 
@@ -382,14 +383,14 @@ def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, size_average=None, reduce=None,
+def triplet_margin_loss(anchor, positive, negative, margin: Float = 1.0, p: Float = 2, eps: Float = 1e-06, swap: Bool = False, size_average=None, reduce=None,
                         reduction="mean"):
     """Computes max(0, distance to positive - distance to negative + margin)."""
     return _triplet(anchor, positive, negative, margin, p, eps, swap, reduction_of(reduction, size_average, reduce))
 
 
 @register_op(method=False, name="triplet_margin_loss", autocast="float32")
-def _torch_triplet(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06, swap=False, reduction=1):
+def _torch_triplet(anchor, positive, negative, margin: Float = 1.0, p: Float = 2.0, eps: Float = 1e-06, swap: Bool = False, reduction=1):
     """triplet_margin_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _triplet(anchor, positive, negative, margin, p, eps, swap, reduction_of(reduction))
 
@@ -422,7 +423,7 @@ def _ranking(input1, input2, target, margin, reduction):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+def margin_ranking_loss(input1, input2, target, margin: Float = 0, size_average=None, reduce=None, reduction="mean"):
     """Computes max(0, -target * (input1 - input2) + margin)."""
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
@@ -431,7 +432,7 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
 
 
 @register_op(method=False, name="margin_ranking_loss", autocast="float32")
-def _torch_ranking(input1, input2, target, margin=0.0, reduction=1):
+def _torch_ranking(input1, input2, target, margin: Float = 0.0, reduction=1):
     """margin_ranking_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _ranking(input1, input2, target, margin, reduction_of(reduction))
 
@@ -445,13 +446,13 @@ def _hinge(input, target, margin, reduction):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+def hinge_embedding_loss(input, target, margin: Float = 1.0, size_average=None, reduce=None, reduction="mean"):
     """Returns input for targets 1, max(0, margin - input) for targets -1."""
     return _hinge(input, target, margin, reduction_of(reduction, size_average, reduce))
 
 
 @register_op(method=False, name="hinge_embedding_loss", autocast="float32")
-def _torch_hinge(input, target, margin=1.0, reduction=1):
+def _torch_hinge(input, target, margin: Float = 1.0, reduction=1):
     """hinge_embedding_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _hinge(input, target, margin, reduction_of(reduction))
 
@@ -497,7 +498,7 @@ _multilabel_targets = primitive("multilabel_targets", "t, *, classes")
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+def multi_margin_loss(input, target, p: Float = 1, margin: Float = 1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Averages weight * max(0, margin - input at the target + input)^p over the wrong classes."""
     _operands("multi_margin_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)

@@ -7,6 +7,7 @@ from mindtorch.core.autograd import forward_ad, saves
 from mindtorch.core.tensor.dtypes import BF16, F16, F32, U8, finfo, float32, of_np
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.op_registry import register_op, store_out
+from mindtorch.core.dispatch.op_schema import Bool, Float, Int, SymInt
 from mindtorch.core.autograd.graph import saved_hooks
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import bump_version, saved_to_tensor, is_tensor
@@ -191,7 +192,7 @@ def _bn_trained(input, running_mean, running_var, weight, bias, momentum, eps):
 
 
 @register_op(ns="nn.functional", method=False, writes=("training", False))
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training: Bool = False, momentum: Float = 0.1, eps: Float = 1e-05):
     """Normalizes each channel (dim 1). In training it uses the input's own statistics and updates
     the running statistics in place."""
     check_tensor_arg("batch_norm", "input", input)
@@ -208,7 +209,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 
 
 @register_op(method=False, name="batch_norm", writes=("training", False))
-def _torch_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
+def _torch_batch_norm(input, weight, bias, running_mean, running_var, training: Bool, momentum: Float, eps: Float, cudnn_enabled: Bool):
     """batch_norm with the argument order of torch.batch_norm."""
     check_tensor_arg("batch_norm", "input", input)
     return _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
@@ -223,7 +224,7 @@ def _native_bn(input, weight, bias, running_mean, running_var, training, momentu
 
 
 @register_op(method=False, writes=("training", False))
-def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+def native_batch_norm(input, weight, bias, running_mean, running_var, training: Bool, momentum: Float, eps: Float):
     """Returns (result, mean, 1 / std) of batch norm."""
     return _native_bn(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
@@ -238,7 +239,7 @@ def _native_batch_norm_legit(input, weight, bias, *rest):
 
 
 @register_op(method=False)
-def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
+def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum: Float, eps: Float):
     """Like native_batch_norm in training, with an empty fourth result."""
     return _native_bn(input, weight, bias, running_mean, running_var, True, momentum, eps) + (new_full(input, size=(0,), value=0, np_dtype=U8),)
 
@@ -310,20 +311,20 @@ def _layer_norm(input, normalized_shape, weight, bias, eps):
 
 
 @register_op(ns="nn.functional", method=False)
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps: Float = 1e-05):
     """Normalizes over the trailing dims `normalized_shape`, then applies weight and bias of that
     shape."""
     return _layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 @register_op(method=False, name="layer_norm")
-def _torch_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
+def _torch_layer_norm(input, normalized_shape, weight=None, bias=None, eps: Float = 1e-05, cudnn_enable: Bool = True):
     """layer_norm with torch.layer_norm's extra flag."""
     return _layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 @register_op(method=False)
-def native_layer_norm(input, normalized_shape, weight, bias, eps):
+def native_layer_norm(input, normalized_shape, weight, bias, eps: Float):
     """Returns (result, mean, 1 / std) of layer norm."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     y, _, rstd, _, _ = _layer_norm(input, shape, weight, bias, eps)
@@ -352,7 +353,7 @@ rms_ = primitive("rms_norm", "x, w=None, *, n, dims, eps", _rms_rule, raw=True, 
 
 
 @register_op(method=False, aliases="nn.functional.rms_norm")
-def rms_norm(input, normalized_shape, weight=None, eps=None):
+def rms_norm(input, normalized_shape, weight=None, eps: Float = None):
     """Computes input / sqrt(mean(input^2) + eps) over the trailing dims, times weight. eps=None
     means the dtype's epsilon."""
     check_tensor_arg("rms_norm", "input", input)
@@ -418,7 +419,7 @@ def _group_norm(input, num_groups, weight, bias, eps):
 
 
 @register_op(ns="nn.functional", method=False)
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
+def group_norm(input, num_groups: Int, weight=None, bias=None, eps: Float = 1e-05):
     """Normalizes groups of channels of each sample, then applies weight and bias per channel."""
     check_tensor_arg("group_norm", "input", input)
     s = input._sizes
@@ -428,13 +429,13 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
 
 
 @register_op(method=False, name="group_norm")
-def _torch_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
+def _torch_group_norm(input, num_groups: Int, weight=None, bias=None, eps: Float = 1e-05, cudnn_enabled: Bool = True):
     """group_norm with torch.group_norm's extra flag."""
     return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
 @register_op(method=False)
-def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
+def native_group_norm(input, weight, bias, N: SymInt, C: SymInt, HxW: SymInt, group: Int, eps: Float):
     """Returns (result, mean, 1 / std) of group norm."""
     y, _, rstd, _ = _group_norm(input.reshape(N, C, HxW), group, weight, bias, eps)
     x = input if input._np_dtype.itemsize != 2 else cast(input, F32)
@@ -445,8 +446,8 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
 
 
 @register_op(ns="nn.functional", method=False, writes=("use_input_stats", False))
-def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
-                  eps=1e-05):
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats: Bool = True, momentum: Float = 0.1,
+                  eps: Float = 1e-05):
     """Normalizes each channel of each sample by its own statistics, or by the running statistics.
     """
     check_tensor_arg("instance_norm", "input", input)
@@ -486,7 +487,7 @@ def _instance_normed(input, running_mean, running_var, weight, bias, momentum, e
 
 
 @register_op(method=False, name="instance_norm", writes=("use_input_stats", False))
-def _torch_instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
+def _torch_instance_norm(input, weight, bias, running_mean, running_var, use_input_stats: Bool, momentum: Float, eps: Float, cudnn_enabled: Bool):
     """instance_norm with the argument order of torch.instance_norm."""
     return _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 

@@ -6,6 +6,7 @@ from mindtorch.core.tensor.stride_rules import suggested_by_first
 from mindtorch.core.tensor.scalars import read
 from mindtorch.core.dispatch.type_promotion import number_dtype
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
 from mindtorch.ops.shapes._sizes import size_of
@@ -56,14 +57,14 @@ def _constant(input, pad, value):
 
 
 @register_op(method=False)
-def constant_pad_nd(input, pad, value=0):
+def constant_pad_nd(input, pad, value: Scalar = 0):
     """Pads the last dims of input with `value`. Negative counts crop."""
     check_tensor_arg("constant_pad_nd", "input", input)
     return _constant(input, pad, value)
 
 
 @register_op(ns="nn.functional", method=False, name="pad")
-def pad_(input, pad, mode="constant", value=None):
+def pad_(input, pad, mode="constant", value: Scalar = None):
     """Pads the last dims of input: constant (any dims), reflect, replicate or circular (1 to 3
     dims)."""
     check_tensor_arg("pad", "input", input)

@@ -9,6 +9,7 @@ from mindtorch.core.tensor.dtypes import I64
 from mindtorch.core.tensor.stride_rules import by_operand, format_strides, suggested_format, as_strided_copy, strides_of
 from mindtorch.core.tensor.scalars import read
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.creation.random import rand
 from mindtorch.ops.nn._fused import expand_param, check_tensor_arg, scalar_type_name
@@ -220,32 +221,32 @@ def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
 
 
 @register_op(ns="nn.functional", method=False)
-def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode: Bool = False, return_indices=False):
     """Returns the maximum of each window of (N, C, L) or (C, L), with its index if
     `return_indices`."""
     return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 @register_op(ns="nn.functional", method=False)
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode: Bool = False, return_indices=False):
     """Returns the maximum of each window of (N, C, H, W) or (C, H, W), with its flat index if
     `return_indices`."""
     return _max(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode: Bool = False, return_indices=False):
     """Returns the maximum of each window of (N, C, D, H, W) or (C, D, H, W), with its flat index if
     `return_indices`."""
     return _max(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def _declare_max(n):
-    def pool(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    def pool(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode: Bool = False):
         """Returns the maximum of each window."""
         return _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
-    def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode: Bool = False, return_indices=False):
         """Returns the maximum of each window and its index."""
         return _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
     register_op(method=False, name=f"max_pool{n}d")(pool)
@@ -257,7 +258,7 @@ for _n in (1, 2, 3):
 
 
 @register_op(method=False, name="max_pool1d_with_indices")
-def _max_pool1d_with_indices(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+def _max_pool1d_with_indices(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode: Bool = False):
     """Returns the maximum of each window and its index."""
     return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -279,19 +280,19 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
 
 
 @register_op(method=False, aliases="nn.functional.avg_pool1d")
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode: Bool = False, count_include_pad: Bool = True):
     """Computes the mean of each window of (N, C, L) or (C, L)."""
     return _avg(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 @register_op(ns="nn.functional", method=False)
-def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode: Bool = False, count_include_pad: Bool = True, divisor_override: Int = None):
     """Computes the mean of each window of (N, C, H, W) or (C, H, W)."""
     return _avg(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode: Bool = False, count_include_pad: Bool = True, divisor_override: Int = None):
     """Computes the mean of each window of (N, C, D, H, W) or (C, D, H, W)."""
     return _avg(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -307,19 +308,19 @@ def _lp(n, input, norm_type, kernel_size, stride, ceil_mode):
 
 
 @register_op(ns="nn.functional", method=False)
-def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool1d(input, norm_type: Float, kernel_size, stride=None, ceil_mode: Bool = False):
     """Computes the p-norm of each window of (N, C, L) or (C, L)."""
     return _lp(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 @register_op(ns="nn.functional", method=False)
-def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool2d(input, norm_type: Float, kernel_size, stride=None, ceil_mode: Bool = False):
     """Computes the p-norm of each window of (N, C, H, W) or (C, H, W)."""
     return _lp(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 @register_op(ns="nn.functional", method=False)
-def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool3d(input, norm_type: Float, kernel_size, stride=None, ceil_mode: Bool = False):
     """Computes the p-norm of each window of (N, C, D, H, W) or (C, D, H, W)."""
     return _lp(3, input, norm_type, kernel_size, stride, ceil_mode)
 

@@ -7,6 +7,7 @@ from mindtorch.core.tensor.dtypes import U8
 from mindtorch.core.autograd.grad_mode import mode as grad_mode
 from mindtorch.core.tensor.stride_rules import by_operand
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Float, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops.nn._fused import composite_backward_upcast, check_tensor_arg, scalar_type_name
 from mindtorch.ops.basic import mul_
@@ -58,7 +59,7 @@ _MODES = "nearest | linear | bilinear | bicubic | trilinear | lanczos | area | n
 
 
 @register_op(ns="nn.functional", method=False)
-def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners: Bool = None, recompute_scale_factor=None,
                 antialias=False):
     """Resamples the spatial dims of (N, C, *spatial) to `size` or by `scale_factor`.
 
@@ -129,7 +130,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
 
 
 @register_op(ns="nn.functional", method=False)
-def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners: Bool = None):
     """Deprecated name of interpolate."""
     warnings.warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, mode, align_corners)
@@ -150,7 +151,7 @@ def upsample_bilinear(input, size=None, scale_factor=None):
 
 
 @register_op(method=False, name="_upsample_bilinear2d_aa")
-def _upsample_bilinear2d_aa(input, output_size, align_corners, scales_h=None, scales_w=None):
+def _upsample_bilinear2d_aa(input, output_size, align_corners: Bool, scales_h: Float = None, scales_w: Float = None):
     """Computes antialiased bilinear interpolation."""
     return _resize(input, "bilinear", tuple(output_size), (scales_h, scales_w), align_corners, True)
 
@@ -249,7 +250,7 @@ def _sampled(input, grid, mode, padding_mode, align_corners):
 
 
 @register_op(ns="nn.functional", method=False, autocast="float32")
-def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+def grid_sample(input, grid, mode="bilinear", padding_mode: Int = "zeros", align_corners: Bool = None):
     """Samples input (N, C, H, W) or (N, C, D, H, W) at the points of grid (N, *out, 2 or 3), with
     coordinates in [-1, 1]."""
     if mode not in ("bilinear", "nearest", "bicubic"):
@@ -273,7 +274,7 @@ _GRID_MODES, _GRID_PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "bor
 
 
 def _declare_sampler(name, autocast):
-    def sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+    def sampler(input, grid, interpolation_mode: Int, padding_mode: Int, align_corners: Bool):
         """grid_sample with the modes as integers."""
         return _sampled(input, grid, _GRID_MODES[interpolation_mode], _GRID_PADDINGS[padding_mode], align_corners)
     register_op(method=False, name=name, autocast=autocast)(sampler)
@@ -289,7 +290,7 @@ _base_grid = primitive("affine_base_grid", "theta, *, size, align", raw=True)
 
 
 @register_op(ns="nn.functional", method=False)
-def affine_grid(theta, size, align_corners=None):
+def affine_grid(theta, size, align_corners: Bool = None):
     """Returns the sampling grid of affine maps theta (N, 2, 3) or (N, 3, 4) for outputs of `size`
     (N, C, *spatial)."""
     check_tensor_arg("affine_grid", "theta", theta)
@@ -321,7 +322,7 @@ def _affine(theta, size, align_corners):
 
 
 @register_op(method=False)
-def affine_grid_generator(theta, size, align_corners):
+def affine_grid_generator(theta, size, align_corners: Bool):
     """Like affine_grid, with a required align_corners."""
     return _affine(theta, tuple(int(s) for s in size), align_corners)
 
@@ -332,7 +333,7 @@ unshuffle_ = primitive("pixel_unshuffle", "x, *, factor", lambda ctx, grad: shuf
 
 
 @register_op(method=False, aliases="nn.functional.pixel_shuffle")
-def pixel_shuffle(input, upscale_factor):
+def pixel_shuffle(input, upscale_factor: Int):
     """Rearranges (*, C r^2, H, W) to (*, C, H r, W r)."""
     check_tensor_arg("pixel_shuffle", "input", input)
     shape, r = input._sizes, upscale_factor
@@ -349,7 +350,7 @@ def pixel_shuffle(input, upscale_factor):
 
 
 @register_op(method=False, aliases="nn.functional.pixel_unshuffle")
-def pixel_unshuffle(input, downscale_factor):
+def pixel_unshuffle(input, downscale_factor: Int):
     """Rearranges (*, C, H r, W r) to (*, C r^2, H, W)."""
     check_tensor_arg("pixel_unshuffle", "input", input)
     shape, r = input._sizes, downscale_factor
@@ -371,7 +372,7 @@ channels_ = primitive("native_channel_shuffle", "x, *, groups",
 
 
 @register_op(method=False, aliases="nn.functional.channel_shuffle native_channel_shuffle nn.functional.native_channel_shuffle")
-def channel_shuffle(input, groups):
+def channel_shuffle(input, groups: SymInt):
     """Interleaves the channels of `groups` groups of (N, C, *)."""
     check_tensor_arg("channel_shuffle", "input", input)
     shape = input._sizes

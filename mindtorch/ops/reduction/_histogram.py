@@ -3,6 +3,7 @@ PyTorch."""
 from mindtorch.core.tensor.dtypes import I64
 from mindtorch.core.tensor.return_types import struct
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, Scalar, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor, not_implemented
@@ -25,7 +26,7 @@ _result = primitive("histogram_result", "r, x, weight=None", None, no_derivative
 
 
 @register_op(tags="dynamic_output_shape")
-def bincount(input, weights=None, minlength=0):
+def bincount(input, weights=None, minlength: SymInt = 0):
     """Counts the occurrences of each non-negative integer in a 1-d tensor, or sums their weights.
     """
     check_tensor("bincount", input)
@@ -41,7 +42,7 @@ def bincount(input, weights=None, minlength=0):
 
 
 @register_op(out="same")
-def histc(input, bins=100, min=0, max=0):
+def histc(input, bins: Int = 100, min: Scalar = 0, max: Scalar = 0):
     """Computes a histogram with equal bins between min and max. If both are 0, the range of the
     data is used.
 
@@ -126,7 +127,7 @@ _Histogram, _Histogramdd = struct("histogram", "hist bin_edges"), struct("histog
 
 
 @register_op(out="same")
-def histogram(input, bins=100, *, range=None, weight=None, density=False):
+def histogram(input, bins=100, *, range=None, weight=None, density: Bool = False):
     """Returns (hist, bin_edges) with `bins` equal bins over the range, or with the given increasing
     edges."""
     _real_float("histogram", input)
@@ -137,7 +138,7 @@ def histogram(input, bins=100, *, range=None, weight=None, density=False):
 
 
 @register_op(method=True)
-def histogramdd(input, bins, range=None, weight=None, density=False):
+def histogramdd(input, bins, range=None, weight=None, density: Bool = False):
     """Returns (hist, bin_edges) of points, whose coordinates are in the last dim of `input`."""
     _real_float("histogramdd", input)
     if input.ndim < 2:

@@ -3,6 +3,7 @@ from mindtorch.core.autograd import forward_ad
 from mindtorch.core.tensor.stride_rules import like
 from mindtorch.core.tensor.return_types import struct
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops.reduction._along import put_at, take_at
@@ -35,7 +36,7 @@ def _median(name, skip):
     along = primitive(name + "_dim", "a, *, axis, keepdim", _selected_backward, nondiff=(1,), node=name.capitalize() + "Backward1")
     result = struct(name, "values indices")
 
-    def median(input, dim=None, keepdim=False):
+    def median(input, dim: Int = None, keepdim: Bool = False):
         check_tensor(name, input)
         if dim is None:
             if input._np_dtype.kind in "bc":
@@ -59,7 +60,7 @@ _Kthvalue, _Mode = struct("kthvalue", "values indices"), struct("mode", "values 
 
 
 @register_op(out="same")
-def kthvalue(input, k, dim=-1, keepdim=False):
+def kthvalue(input, k: SymInt, dim: Int = -1, keepdim: Bool = False):
     """Returns (values, indices) of the k-th smallest elements along `dim`. k counts from 1."""
     axis = _along("kthvalue", input, dim)
     n = input._sizes[axis] if input.ndim else 1
@@ -69,7 +70,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 
 @register_op(out="same")
-def mode(input, dim=-1, keepdim=False):
+def mode(input, dim: Int = -1, keepdim: Bool = False):
     """Returns (values, indices) of the most frequent elements along `dim`. Ties return the smallest
     element."""
     return _Mode(*_mode(input, axis=_along("mode", input, dim), keepdim=keepdim))
@@ -134,13 +135,13 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
 
 
 @register_op(out="same", autocast="float32")
-def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+def quantile(input, q, dim: Int = None, keepdim: Bool = False, *, interpolation="linear"):
     """Computes the q-th quantiles over `dim` or of the flattened tensor. q is a Python scalar or a
     1-d tensor. NaN propagates."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
 @register_op(out="same", autocast="float32")
-def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+def nanquantile(input, q, dim: Int = None, keepdim: Bool = False, *, interpolation="linear"):
     """Computes the q-th quantiles over `dim` or of the flattened tensor, ignoring NaN."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

@@ -14,6 +14,7 @@ from mindtorch.core.tensor.scalars import read
 from mindtorch.core.dispatch.type_promotion import promote_int_to_float, promote_pair
 from mindtorch.core.tensor.return_types import made, struct
 from mindtorch.core.dispatch.op_registry import OPS, SameDtype, register_op, store_out
+from mindtorch.core.dispatch.op_schema import Bool, Float, Index, Int, Scalar
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import of_all
@@ -79,7 +80,7 @@ def _input(name, x, dtype):
 
 
 @register_op(name="sum", out="dtype_from_out")
-def sum_op(input, dim=None, keepdim=False, *, dtype=None):
+def sum_op(input, dim: Index = None, keepdim: Bool = False, *, dtype=None):
     """Sums over `dim` (an int, several ints, or all). Integers and bools return int64."""
     if dim is None and dtype is None and not keepdim:
         try:
@@ -93,7 +94,7 @@ def sum_op(input, dim=None, keepdim=False, *, dtype=None):
 
 
 @register_op(out="dtype_from_out")
-def nansum(input, dim=None, keepdim=False, *, dtype=None):
+def nansum(input, dim: Index = None, keepdim: Bool = False, *, dtype=None):
     """Sums over `dim`, counting NaN as zero."""
     x = _input("nansum", input, dtype)
     if x._np_dtype.kind == "c":
@@ -118,7 +119,7 @@ mean_upcast = primitive("mean_upcast", "a, *, axes, keepdim", lambda ctx, grad: 
 
 
 @register_op(out=True)
-def mean(input, dim=None, keepdim=False, *, dtype=None):
+def mean(input, dim: Index = None, keepdim: Bool = False, *, dtype=None):
     """Computes the mean over `dim`. RuntimeError for integers, unless `dtype` is a floating point
     dtype."""
     x = _input("mean", input, dtype)
@@ -132,7 +133,7 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 @register_op(out=True)
-def nanmean(input, dim=None, keepdim=False, *, dtype=None):
+def nanmean(input, dim: Index = None, keepdim: Bool = False, *, dtype=None):
     """Computes the mean over `dim`, ignoring NaN."""
     check_tensor("nanmean", input)
     if input._np_dtype.kind not in "fcV":
@@ -165,7 +166,7 @@ _prod_backward = primitive("prod_backward", "g, a, out, *, axis, keepdim", raw=T
 
 
 @register_op(out="dtype_from_out", autocast="float32")
-def prod(input, dim=None, keepdim=False, *, dtype=None):
+def prod(input, dim: Int = None, keepdim: Bool = False, *, dtype=None):
     """Multiplies all elements, or those along one `dim`. Integers and bools return int64."""
     x = _input("prod", input, dtype)
     if dim is None:
@@ -241,14 +242,14 @@ def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise
 
 
 @register_op(name="max", out=SameDtype(pairs=True))
-def max_op(input, dim=None, keepdim=False, *, other=None):
+def max_op(input, dim=None, keepdim: Bool = False, *, other=None):
     """Returns the maximum of all elements; over `dim` as (values, indices); of two tensors,
     elementwise."""
     return _max_or_min("max", input, dim, keepdim, other, _max_all, _max_dim, _Max, maximum)
 
 
 @register_op(name="min", out=SameDtype(pairs=True))
-def min_op(input, dim=None, keepdim=False, *, other=None):
+def min_op(input, dim=None, keepdim: Bool = False, *, other=None):
     """Returns the minimum of all elements; over `dim` as (values, indices); of two tensors,
     elementwise."""
     return _max_or_min("min", input, dim, keepdim, other, _min_all, _min_dim, _Min, minimum)
@@ -267,19 +268,19 @@ def _amax_or_amin(name, input, dim, keepdim, prim):
 
 
 @register_op(out="same")
-def amax(input, dim=(), keepdim=False):
+def amax(input, dim: Index = (), keepdim: Bool = False):
     """Returns the maximum over `dim` (one, several or all). Ties share the gradient."""
     return _amax_or_amin("amax", input, dim, keepdim, amax_)
 
 
 @register_op(out="same")
-def amin(input, dim=(), keepdim=False):
+def amin(input, dim: Index = (), keepdim: Bool = False):
     """Returns the minimum over `dim` (one, several or all). Ties share the gradient."""
     return _amax_or_amin("amin", input, dim, keepdim, amin_)
 
 
 @register_op(out="same")
-def aminmax(input, *, dim=None, keepdim=False):
+def aminmax(input, *, dim: Int = None, keepdim: Bool = False):
     """Returns (min, max) of all elements or over one `dim`."""
     check_tensor("aminmax", input)
     axes = None if dim is None else as_index("aminmax", dim)
@@ -290,7 +291,7 @@ def aminmax(input, *, dim=None, keepdim=False):
 def _arg(name):
     prim = primitive(name, "a, *, axis, keepdim")
 
-    def arg(input, dim=None, keepdim=False):
+    def arg(input, dim: Int = None, keepdim: Bool = False):
         check_tensor(name, input)
         if input._np_dtype.kind in "bc":
             raise not_implemented(name, input)
@@ -310,7 +311,7 @@ argmin = _arg("argmin")
 
 # ------------------------------------------------------------------ all, any
 def _truth(name, prim):
-    def truth(input, dim=None, keepdim=False):
+    def truth(input, dim: Int = None, keepdim: Bool = False):
         check_tensor(name, input)
         if isinstance(dim, (tuple, list)) and not dim:
             axes = ()  # PyTorch reduces nothing then
@@ -330,7 +331,7 @@ _truth("any", any_)
 _count_nonzero = primitive("count_nonzero", "a, *, axes", raw=True)
 
 
-def _nonzeros(input, dim=None, *more):
+def _nonzeros(input, dim: Int = None, *more):
     """Counts the nonzero elements over the given dims or in the entire tensor."""
     check_tensor("count_nonzero", input)
     return _count_nonzero(input, axes=wrap_dims("count_nonzero", (dim, *more) if more else dim, input.ndim))
@@ -340,7 +341,7 @@ _nonzeros.__name__ = "count_nonzero"
 
 
 @register_op(out=False, method=_nonzeros)
-def count_nonzero(input, dim=None):
+def count_nonzero(input, dim: Int = None):
     """Counts the nonzero elements over `dim` or in the entire tensor."""
     return _nonzeros(input, dim)
 
@@ -353,7 +354,7 @@ logsumexp_ = primitive(
 
 
 @register_op(out=True, aliases="special.logsumexp")
-def logsumexp(input, dim, keepdim=False):
+def logsumexp(input, dim: Index, keepdim: Bool = False):
     """Computes log(sum(exp(input))) over `dim`, without overflow."""
     check_tensor("logsumexp", input)
     return logsumexp_(promote_int_to_float(input), axes=wrap_dims("logsumexp", dim, input.ndim), keepdim=keepdim)
@@ -402,14 +403,14 @@ def _moment(name, prim, input, dim, unbiased, keepdim, correction):
 
 
 @register_op(out=True)
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def var(input, dim: Index = None, unbiased: Bool = None, keepdim: Bool = False, *, correction: Scalar = None):
     """Computes the variance over `dim`, divided by n - correction (default 1; `unbiased=False`: 0).
     """
     return _moment("var", var_, input, dim, unbiased, keepdim, correction)
 
 
 @register_op(out=True)
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def std(input, dim: Index = None, unbiased: Bool = None, keepdim: Bool = False, *, correction: Scalar = None):
     """Computes the standard deviation over `dim`, divided by n - correction (default 1;
     `unbiased=False`: 0)."""
     return _moment("std", std_, input, dim, unbiased, keepdim, correction)
@@ -420,13 +421,13 @@ def _mean_of_moment(input, dim, keepdim):
 
 
 @register_op(method=False)
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def var_mean(input, dim: Index = None, unbiased: Bool = None, keepdim: Bool = False, *, correction: Scalar = None):
     """Returns (variance, mean) over `dim`."""
     return var(input, dim, unbiased, keepdim, correction=correction), _mean_of_moment(input, dim, keepdim)
 
 
 @register_op(method=False)
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def std_mean(input, dim: Index = None, unbiased: Bool = None, keepdim: Bool = False, *, correction: Scalar = None):
     """Returns (standard deviation, mean) over `dim`."""
     return std(input, dim, unbiased, keepdim, correction=correction), _mean_of_moment(input, dim, keepdim)
 
@@ -500,7 +501,7 @@ def _norm(input, p, dim, keepdim, dtype):
 
 
 @register_op(method=False)
-def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+def norm(input, p: Float = "fro", dim: Index = None, keepdim: Bool = False, out=None, dtype=None):
     """Computes the p-norm over `dim`. p is a Python scalar, "fro" or "nuc"."""
     r = _norm(input, p, dim, keepdim, dtype)
     if out is None:
@@ -509,7 +510,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     return store_out("norm", out, r)
 
 
-def _norm_method(self, p="fro", dim=None, keepdim=False, dtype=None):
+def _norm_method(self, p: Float = "fro", dim: Index = None, keepdim: Bool = False, dtype=None):
     """Computes the p-norm over `dim`. p is a Python scalar, "fro" or "nuc"."""
     return _norm(self, p, dim, keepdim, dtype)
 
@@ -518,7 +519,7 @@ Tensor.norm = _norm_method
 
 
 @register_op
-def dist(input, other, p=2):
+def dist(input, other, p: Float = 2):
     """Computes the p-norm of the difference."""
     check_tensor("dist", input)
     check_tensor("dist", other, "other", 2)
@@ -527,7 +528,7 @@ def dist(input, other, p=2):
 
 
 @register_op(inplace=True, out="same")
-def renorm(input, p, dim, maxnorm):
+def renorm(input, p: Float, dim: Int, maxnorm: Scalar):
     """Scales slices along `dim` whose p-norm exceeds maxnorm down to maxnorm."""
     check_tensor("renorm", input)
     if p <= 0:
@@ -569,7 +570,7 @@ _hash = primitive("hash_tensor", "a, *, axes, keepdim", raw=True)
 
 
 @register_op(out="same")
-def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
+def hash_tensor(input, dim: Index = (), *, keepdim: Bool = False, mode: Int = 0):
     """Computes the XOR of the elements' bits over `dim`, as uint64. Floats are read as float64,
     integers as int64."""
     check_tensor("hash_tensor", input)

@@ -8,6 +8,7 @@ from mindtorch.core.tensor.scalars import number_of, read
 from mindtorch.core.dispatch.type_promotion import promote_int_to_float, promote_pair, promote_types
 from mindtorch.core.tensor.return_types import made, struct
 from mindtorch.core.dispatch.op_registry import OPS, inplace_method, register_op
+from mindtorch.core.dispatch.op_schema import Float, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.ops.reduction._along import put_at
@@ -29,13 +30,13 @@ def _cumulative(name, prim, input, dim, dtype):
 
 
 @register_op(out="dtype_from_out")
-def cumsum(input, dim, *, dtype=None):
+def cumsum(input, dim: Int, *, dtype=None):
     """Computes cumulative sums along `dim`. Integers and bools return int64."""
     return _cumulative("cumsum", cumsum_, input, dim, dtype)
 
 
 @register_op(out="dtype_from_out")
-def cumprod(input, dim, *, dtype=None):
+def cumprod(input, dim: Int, *, dtype=None):
     """Computes cumulative products along `dim`. Integers and bools return int64."""
     return _cumulative("cumprod", cumprod_, input, dim, dtype)
 
@@ -59,7 +60,7 @@ def _running_extreme(name):
         grad[0], ctx.out1, axis=ctx.axis, keepdim=True, shape=ctx.shapes[0], repeated=True), nondiff=(1,))
     result = struct(name, "values indices")
 
-    def cum(input, dim):
+    def cum(input, dim: Int):
         check_tensor(name, input)
         if input._np_dtype.kind == "c":
             raise not_implemented(name, input)
@@ -89,7 +90,7 @@ logcumsumexp_ = primitive("logcumsumexp", "a, *, axis", lambda ctx, grad: _logcu
 
 
 @register_op(out="same")
-def logcumsumexp(input, dim):
+def logcumsumexp(input, dim: Int):
     """Computes log(cumsum(exp(input))) along `dim`, without overflow."""
     check_tensor("logcumsumexp", input)
     if input._np_dtype.kind in "biu":
@@ -105,7 +106,7 @@ unpair = primitive("pair_sums_backward", "g, *, axis", lambda ctx, grad: pair_su
 
 
 @register_op(out="same")
-def diff(input, n=1, dim=-1, prepend=None, append=None):
+def diff(input, n: Int = 1, dim: Int = -1, prepend=None, append=None):
     """Computes the n-th differences of neighbors along `dim`. For bools: whether they differ."""
     check_tensor("diff", input)
     if input.ndim == 0:
@@ -165,7 +166,7 @@ def _neighbor_sums(y, axis):
 
 
 @register_op(method=False, aliases="trapz")
-def trapezoid(y, x=None, *, dx=None, dim=-1):
+def trapezoid(y, x=None, *, dx: Float = None, dim: Int = -1):
     """Integrates samples y along `dim` by the trapezoidal rule. Either sample points x, or a
     spacing dx (default 1)."""
     axis, steps = _check_samples("trapezoid", y, x, dx, dim)
@@ -180,7 +181,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
 
 
 @register_op(method=False)
-def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
+def cumulative_trapezoid(y, x=None, *, dx: Float = None, dim: Int = -1):
     """Computes the cumulative integral of samples y along `dim` by the trapezoidal rule."""
     axis, steps = _check_samples("cumulative_trapezoid", y, x, dx, dim)
     if y._sizes[axis] == 0:
@@ -223,7 +224,7 @@ def _gradient_at_coordinates(x, at, axis, edge_order):
 
 
 @register_op(method=False)
-def gradient(input, *, spacing=None, dim=None, edge_order=1):
+def gradient(input, *, spacing=None, dim=None, edge_order: Int = 1):
     """Estimates the derivative along each of `dim` (default: all) with second-order accuracy.
     Returns a tuple."""
     check_tensor("gradient", input)

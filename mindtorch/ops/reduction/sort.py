@@ -5,6 +5,7 @@ from mindtorch.core.tensor.stride_rules import like
 from mindtorch.core.dispatch.type_promotion import number_dtype
 from mindtorch.core.tensor.return_types import made, struct
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, ScalarOperand, is_tensor
 from mindtorch.ops.reduction._along import put_at
@@ -30,7 +31,7 @@ def _sortable(name, input):
 
 
 @register_op(out="same")
-def sort(input, dim=-1, descending=False, *, stable=False):
+def sort(input, dim: Int = -1, descending: Bool = False, *, stable: Bool = False):
     """Returns (values, indices) sorted along `dim`. Equal elements keep their order, and NaN counts
     as the maximum."""
     _sortable("sort", input)
@@ -38,7 +39,7 @@ def sort(input, dim=-1, descending=False, *, stable=False):
 
 
 @register_op(out=True)
-def argsort(input, dim=-1, descending=False, *, stable=False):
+def argsort(input, dim: Int = -1, descending: Bool = False, *, stable: Bool = False):
     """Returns the indices that sort along `dim`."""
     _sortable("sort", input)
     return _argsort(input, axis=wrap_dim("argsort", dim, input.ndim), descending=descending)
@@ -54,7 +55,7 @@ _topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda ctx, grad: 
 
 
 @register_op(out="same")
-def topk(input, k, dim=-1, largest=True, sorted=True):
+def topk(input, k: SymInt, dim: Int = -1, largest: Bool = True, sorted: Bool = True):
     """Returns (values, indices) of the k largest (or smallest) elements along `dim`."""
     check_tensor("topk", input)
     kind = input._np_dtype.kind
@@ -88,7 +89,7 @@ def _drop_none(results):
 
 
 @register_op(tags="dynamic_output_shape")
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+def unique(input, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False, dim: Int = None):
     """Returns the distinct elements in sorted order, or the distinct slices along `dim`. Optionally
     also inverse indices and counts."""
     _real("unique", input)
@@ -109,7 +110,7 @@ def _check_other_dims(shape, axis):
 
 
 @register_op(tags="dynamic_output_shape")
-def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+def unique_consecutive(input, return_inverse: Bool = False, return_counts: Bool = False, dim: Int = None):
     """Returns the first of each run of equal elements, or of equal slices along `dim`."""
     _real("unique_consecutive", input)
     axis = None
@@ -147,7 +148,7 @@ def _numbers(name, x):
 
 
 @register_op(method=False, out="same")
-def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+def searchsorted(sorted_sequence, input, *, out_int32: Bool = False, right: Bool = False, side=None, sorter=None):
     """Returns the insertion indices of the values of `input` in a sequence that is sorted along its
     last dim."""
     s = _real("searchsorted", sorted_sequence)
@@ -167,7 +168,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 
 
 @register_op(method=False, out="same")
-def bucketize(input, boundaries, *, out_int32=False, right=False):
+def bucketize(input, boundaries, *, out_int32: Bool = False, right: Bool = False):
     """Returns, for each value, the index of its bucket among the sorted 1-d boundaries."""
     b = _real("bucketize", boundaries)
     if b.ndim != 1:
@@ -176,7 +177,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
 
 
 @register_op(method=False, out="same")
-def isin(elements, test_elements, *, assume_unique=False, invert=False):
+def isin(elements, test_elements, *, assume_unique: Bool = False, invert: Bool = False):
     """True where an element is among the test elements. Either argument may be a Python scalar."""
     if not (elements.__class__ is Tensor or is_tensor(elements)) and not (test_elements.__class__ is Tensor or is_tensor(test_elements)):
         raise TypeError("isin(): elements or test_elements must be a Tensor")

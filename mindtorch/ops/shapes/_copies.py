@@ -1,5 +1,6 @@
 """Copying variants of the view ops, under PyTorch's names: view_copy, permute_copy, ..."""
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Index, Int, SymInt
 from mindtorch.ops.shapes import _memory, _splits, views
 from mindtorch.ops.indexing._basic_index import pick_alias
 from mindtorch.ops.shapes._sizes import ints_of
@@ -20,19 +21,19 @@ def alias_copy(input):
 
 
 @register_op(out="same", method=False)
-def as_strided_copy(input, size, stride, storage_offset=None):
+def as_strided_copy(input, size, stride, storage_offset: SymInt = None):
     """Like as_strided, but returns a copy."""
     return _copied(_memory.as_strided(input, size, stride, storage_offset))
 
 
 @register_op(out="same", method=False)
-def diagonal_copy(input, offset=0, dim1=0, dim2=1):
+def diagonal_copy(input, offset: Int = 0, dim1: Int = 0, dim2: Int = 1):
     """Like diagonal, but returns a copy."""
     return _copied(views.diagonal(input, offset, dim1, dim2))
 
 
 @register_op(out="same", method=False)
-def expand_copy(input, size, *, implicit=False):
+def expand_copy(input, size, *, implicit: Bool = False):
     """Like expand, but returns a copy."""
     return _copied(views.expand_to(input, ints_of("expand_copy", size, "size")))
 
@@ -44,37 +45,37 @@ def permute_copy(input, dims):
 
 
 @register_op(out="same", method=False)
-def select_copy(input, dim, index):
+def select_copy(input, dim: Int, index: SymInt):
     """Like select, but returns a copy."""
     return _copied(views.select(input, dim, index))
 
 
 @register_op(out="same")
-def narrow_copy(input, dim, start, length):
+def narrow_copy(input, dim: Int, start: SymInt, length: SymInt):
     """Like narrow, but returns a copy."""
     return _copied(views.narrow(input, dim, start, length))
 
 
 @register_op(out="same", method=False)
-def split_copy(input, split_size, dim=0):
+def split_copy(input, split_size: SymInt, dim: Int = 0):
     """Like split, but returns copies."""
     return _copied(_splits.split(input, split_size, dim))
 
 
 @register_op(out="same", method=False)
-def split_with_sizes_copy(input, split_sizes, dim=0):
+def split_with_sizes_copy(input, split_sizes, dim: Int = 0):
     """Like split_with_sizes, but returns copies."""
     return _copied(_splits.split_with_sizes(input, split_sizes, dim))
 
 
 @register_op(out="same", method=False)
-def squeeze_copy(input, dim=None):
+def squeeze_copy(input, dim: Index = None):
     """Like squeeze, but returns a copy."""
     return _copied(views.squeeze(input, dim))
 
 
 @register_op(out="same", method=False)
-def unsqueeze_copy(input, dim):
+def unsqueeze_copy(input, dim: Int):
     """Like unsqueeze, but returns a copy."""
     return _copied(views.unsqueeze(input, dim))
 
@@ -86,19 +87,19 @@ def t_copy(input):
 
 
 @register_op(out="same", method=False)
-def transpose_copy(input, dim0, dim1):
+def transpose_copy(input, dim0: Int, dim1: Int):
     """Like transpose, but returns a copy."""
     return _copied(views.transpose(input, dim0, dim1))
 
 
 @register_op(out="same", method=False)
-def unbind_copy(input, dim=0):
+def unbind_copy(input, dim: Int = 0):
     """Like unbind, but returns copies."""
     return _copied(_splits.unbind(input, dim))
 
 
 @register_op(out="same", method=False)
-def unfold_copy(input, dimension, size, step):
+def unfold_copy(input, dimension: Int, size: Int, step: Int):
     """Like unfold, but returns a copy."""
     return _copied(views.unfold(input, dimension, size, step))
 

@@ -5,6 +5,7 @@ from mindtorch.core.tensor.conj_neg_bits import bits_of, is_conj
 from mindtorch.core.tensor.dtypes import as_np
 from mindtorch.core.tensor.stride_rules import contiguous, as_computed
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import set_device, version_counter
 from mindtorch.ops.basic import clone
@@ -41,7 +42,7 @@ def strided_region(x, size, stride, storage_offset, name="as_strided"):
 
 
 @register_op
-def as_strided(input, size, stride, storage_offset=None):
+def as_strided(input, size, stride, storage_offset: SymInt = None):
     """Returns a view of the tensor's storage with any size, strides and offset (all in elements).
     """
     size, st, at, home = strided_region(input, size, stride, storage_offset)

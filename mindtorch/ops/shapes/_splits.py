@@ -2,6 +2,7 @@
 from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.tensor.dtypes import I64
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import to_host
@@ -62,7 +63,7 @@ def _split_into(x, sizes, dim, cut=_split_sizes):
 
 
 @register_op(method=False, tags="dynamic_output_shape", condition="of tensors")
-def split(tensor, split_size_or_sections, dim=0):
+def split(tensor, split_size_or_sections, dim: Int = 0):
     """Splits the tensor along `dim` into parts of one size (the last may be smaller), or of the
     listed sizes."""
     check_tensor("split", tensor, "tensor")
@@ -77,7 +78,7 @@ def _split_any(x, sizes, dim):
     return _split_by(x, int_of("split", sizes, "split_size"), dim)
 
 
-def _split_method(self, split_size, dim=0):
+def _split_method(self, split_size: SymInt, dim: Int = 0):
     """Splits the tensor along `dim` into parts of one size (the last may be smaller), or of the
     listed sizes."""
     return _split_any(self, split_size, dim)
@@ -88,34 +89,34 @@ Tensor.split = _split_method
 
 
 @register_op(tags="dynamic_output_shape", condition="of tensors")
-def split_with_sizes(input, split_sizes, dim=0):
+def split_with_sizes(input, split_sizes, dim: Int = 0):
     """Splits the tensor along `dim` into parts of the listed sizes."""
     return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
 
 
 @register_op
-def unsafe_split(input, split_size, dim=0):
+def unsafe_split(input, split_size: SymInt, dim: Int = 0):
     """Like split, but autograd allows in-place writes to the parts, assuming that the input is not
     used again."""
     return _split_by(input, int_of("unsafe_split", split_size, "split_size"), dim, _unsafe_split)
 
 
 @register_op
-def unsafe_split_with_sizes(input, split_sizes, dim=0):
+def unsafe_split_with_sizes(input, split_sizes, dim: Int = 0):
     """Like split_with_sizes, but autograd allows in-place writes to the parts, assuming that the
     input is not used again."""
     return _split_into(input, ints_of("unsafe_split_with_sizes", split_sizes, "split_sizes"), dim, _unsafe_split)
 
 
 @register_op
-def unsafe_chunk(input, chunks, dim=0):
+def unsafe_chunk(input, chunks: Int, dim: Int = 0):
     """Like chunk, but autograd allows in-place writes to the parts, assuming that the input is not
     used again."""
     return _chunk(input, chunks, dim, _unsafe_split, _unsafe_split)
 
 
 @register_op
-def chunk(input, chunks, dim=0):
+def chunk(input, chunks: Int, dim: Int = 0):
     """Splits the tensor along `dim` into at most `chunks` parts of equal size (the last may be
     smaller)."""
     return _chunk(input, chunks, dim, _split_one, _split_sizes)
@@ -153,7 +154,7 @@ def _cut_equally(x, sections, dim):
 
 
 @register_op(tags="dynamic_output_shape", condition="of tensors")
-def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None, tensor_indices_or_sections=None):
+def tensor_split(input, indices_or_sections=None, dim: Int = 0, *, indices=None, sections=None, tensor_indices_or_sections=None):
     """Splits the tensor along `dim` at the given indices, or into that many parts, whose sizes
     differ by at most one."""
     at = next((x for x in (indices_or_sections, indices, sections, tensor_indices_or_sections) if x is not None), None)
@@ -203,7 +204,7 @@ _split_along("dsplit", 3, 2)
 
 
 @register_op
-def unbind(input, dim=0):
+def unbind(input, dim: Int = 0):
     """Returns the slices along a dim as a tuple of views without that dim."""
     n = input.ndim
     if not n:

@@ -9,6 +9,7 @@ from mindtorch.core.tensor.dtypes import F32, I64, as_np
 from mindtorch.core.tensor.stride_rules import STRIDED, contiguous_strides, format_of, is_format, as_computed, like, suggested_by_first
 from mindtorch.core.tensor.scalars import read
 from mindtorch.core.dispatch.op_registry import check_extent, register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, is_tensor
 from mindtorch.core.tensor.sync import to_host
@@ -23,13 +24,13 @@ from mindtorch.ops.shapes.views import atleast, diagonal_, expand_to, reshape_, 
 
 # ------------------------------------------------------------------ joining
 @register_op(out=True, method=False, aliases="concat concatenate", overlap="assert_no_overlap")
-def cat(tensors, dim=0):
+def cat(tensors, dim: Int = 0):
     """Concatenates tensors along a dim, in their common dtype."""
     return cat_tensors(tensors, dim)
 
 
 @register_op(out=True, method=False, overlap="assert_no_overlap")
-def stack(tensors, dim=0):
+def stack(tensors, dim: Int = 0):
     """Joins tensors of one shape along a new dim."""
     return stack_tensors(tensors, dim)
 
@@ -149,7 +150,7 @@ def _sum_groups(g, n, dim, shape):
 
 
 @register_op(tags="dynamic_output_shape", condition="of tensors")
-def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+def repeat_interleave(input, repeats=None, dim: Int = None, *, output_size: SymInt = None):
     """Repeats each element (or each slice along `dim`) several times in a row.
 
     With a single tensor of repeats, returns the repeated indices.
@@ -265,7 +266,7 @@ _turned = primitive("unsafe_transpose", "a, *, dim0, dim1", lambda ctx, grad: tr
 
 
 @register_op
-def rot90(input, k=1, dims=(0, 1)):
+def rot90(input, k: Int = 1, dims=(0, 1)):
     """Rotates by k * 90 degrees in the plane of two dims, from the first towards the second."""
     dims = ints_of("rot90", dims, "dims")
     if k.__class__ is not int:
@@ -378,7 +379,7 @@ def cartesian_prod(*tensors):
 
 
 @register_op(method=False)
-def combinations(input, r=2, with_replacement=False):
+def combinations(input, r: Int = 2, with_replacement: Bool = False):
     """Returns all combinations of r elements of a one-dimensional tensor, one per row."""
     if input.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._sizes)}")
@@ -406,14 +407,14 @@ def _need_matrix(name, x):
 
 
 @register_op(inplace=True, out="same")
-def tril(input, diagonal=0):
+def tril(input, diagonal: SymInt = 0):
     """Returns the lower triangle of the last two dims, with zeros above the given diagonal."""
     _need_matrix("tril", input)
     return tril_(input, diagonal=int_of("tril", diagonal, "diagonal"))
 
 
 @register_op(inplace=True, out="same")
-def triu(input, diagonal=0):
+def triu(input, diagonal: SymInt = 0):
     """Returns the upper triangle of the last two dims, with zeros below the given diagonal."""
     _need_matrix("triu", input)
     return triu_(input, diagonal=int_of("triu", diagonal, "diagonal"))
@@ -433,14 +434,14 @@ def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
 
 
 @register_op(method=False)
-def tril_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None):
+def tril_indices(row: Int, col: Int, offset: Int = 0, *, dtype=None, layout=None, device=None, pin_memory: Bool = None):
     """Returns the row and column indices of the lower triangle of a (row, col) matrix, as a tensor
     of two rows."""
     return _tri_indices("tril_indices", row, col, offset, dtype, device, layout, True)
 
 
 @register_op(method=False)
-def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None):
+def triu_indices(row: Int, col: Int, offset: Int = 0, *, dtype=None, layout=None, device=None, pin_memory: Bool = None):
     """Returns the row and column indices of the upper triangle of a (row, col) matrix, as a tensor
     of two rows."""
     return _tri_indices("triu_indices", row, col, offset, dtype, device, layout, False)
@@ -450,7 +451,7 @@ diag_embed_ = primitive("diag_embed", "a, *, offset, dim1, dim2", lambda ctx, gr
 
 
 @register_op
-def diag_embed(input, offset=0, dim1=-2, dim2=-1):
+def diag_embed(input, offset: Int = 0, dim1: Int = -2, dim2: Int = -1):
     """Writes the last dim to the diagonal of matrices in dims dim1 and dim2 of the result."""
     if not input.ndim:
         raise IndexError("Dimension specified as -1 but tensor has no dimensions")
@@ -462,7 +463,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 
 
 @register_op(out="same")
-def diag(input, diagonal=0):
+def diag(input, diagonal: Int = 0):
     """Returns a diagonal matrix for a vector, or the diagonal of a matrix (a copy)."""
     n = input.ndim
     if n == 1:
@@ -473,7 +474,7 @@ def diag(input, diagonal=0):
 
 
 @register_op
-def diagflat(input, offset=0):
+def diagflat(input, offset: Int = 0):
     """Returns a matrix with all elements on its diagonal."""
     return diag_embed_(reshape_(input, (input._numel,)), offset=offset, dim1=0, dim2=1)
 

@@ -9,6 +9,7 @@ from mindtorch.core.dispatch.dispatcher import dispatch_state, dispatch_op, disp
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.tensor.stride_rules import can_view
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Index, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Size, Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor, wrap_dim
@@ -126,7 +127,7 @@ def ravel(input):
 
 
 @register_op
-def flatten(input, start_dim=0, end_dim=-1):
+def flatten(input, start_dim: Int = 0, end_dim: Int = -1):
     """Merges dims start_dim..end_dim into one. Returns the tensor itself if there is nothing to
     merge."""
     shape = input._sizes
@@ -142,7 +143,7 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 
 @register_op
-def unflatten(input, dim, sizes):
+def unflatten(input, dim: Int, sizes):
     """Splits `dim` into several dims, one of which may be -1."""
     shape = input._sizes
     d = wrap_dim("unflatten", dim, len(shape))
@@ -170,14 +171,14 @@ _squeeze = primitive("squeeze", "a, *, axes", lambda ctx, grad: reshape_(grad, c
 
 
 @register_op
-def unsqueeze(input, dim):
+def unsqueeze(input, dim: Int):
     """Inserts a dim of size 1 at `dim`."""
     if dim.__class__ is int and 0 <= dim <= 1 and dim <= input.ndim:
         return unsqueeze_(input, dim=dim)
     return unsqueeze_(input, dim=wrap_dim("unsqueeze", dim, input.ndim + 1))
 
 
-def _squeezed(input, dim=None, *more):
+def _squeezed(input, dim: Index = None, *more):
     """Removes dims of size 1 (all of them, or the given ones)."""
     shape = input._sizes
     if dim.__class__ is int and not more and 0 <= dim < len(shape):
@@ -197,7 +198,7 @@ _squeezed.__name__ = "squeeze"
 
 
 @register_op(method=_squeezed)
-def squeeze(input, dim=None):
+def squeeze(input, dim: Index = None):
     """Removes dims of size 1 (all of them, or those in `dim`)."""
     return _squeezed(input, dim)
 
@@ -210,7 +211,7 @@ permute_ = primitive("permute", "a, *, dims",
 
 
 @register_op
-def transpose(input, dim0, dim1):
+def transpose(input, dim0: Int, dim1: Int):
     """Swaps two dims."""
     n = input.ndim
     if not (dim0.__class__ is int is dim1.__class__ and 0 <= dim0 < n > dim1 >= 0):
@@ -221,13 +222,13 @@ def transpose(input, dim0, dim1):
 
 
 @register_op
-def swapaxes(input, axis0, axis1):
+def swapaxes(input, axis0: Int, axis1: Int):
     """Swaps two dims."""
     return transpose(input, axis0, axis1)
 
 
 @register_op
-def swapdims(input, dim0, dim1):
+def swapdims(input, dim0: Int, dim1: Int):
     """Swaps two dims."""
     return transpose(input, dim0, dim1)
 
@@ -375,7 +376,7 @@ def _int_dim(name, x, dim):
 
 
 @register_op
-def select(input, dim, index):
+def select(input, dim: Int, index: SymInt):
     """Returns the slice at one index of a dim, without that dim."""
     return pick_select(input, key=select_key(input, dim, index))
 
@@ -390,7 +391,7 @@ def select_key(x, dim, index):
 
 
 @register_op
-def narrow(input, dim, start, length):
+def narrow(input, dim: Int, start, length: SymInt):
     """Returns `length` elements of a dim, beginning at `start`."""
     if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
@@ -427,7 +428,7 @@ _diagonal_back = primitive("diagonal_backward", "g, *, shape, offset, dim1, dim2
 
 
 @register_op
-def diagonal(input, offset=0, dim1=0, dim2=1):
+def diagonal(input, offset: Int = 0, dim1: Int = 0, dim2: Int = 1):
     """Returns the diagonal of two dims, as the last dim."""
     return diagonal_(input, **diagonal_params(input, offset, dim1, dim2))
 
@@ -449,7 +450,7 @@ unfold_back = primitive("unfold_backward", "g, *, shape, dim, size, step",
 
 
 @register_op(function=False)
-def unfold(self, dimension, size, step):
+def unfold(self, dimension: Int, size: Int, step: Int):
     """Returns windows of `size` elements, `step` apart, along a dim. The elements of a window
     become the last dim."""
     dim = wrap_dim("unfold", dimension, self.ndim)
@@ -501,7 +502,7 @@ def expand_to(x, size):
 
 
 @register_op(function=False)
-def expand(self, *args, size=None, implicit=False):
+def expand(self, *args, size=None, implicit: Bool = False):
     """Broadcasts the tensor to a larger size, as a view. -1 keeps the size of a dim."""
     return expand_to(self, size_of("expand", args if size is None else (size,)))
 

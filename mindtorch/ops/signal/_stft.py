@@ -5,6 +5,7 @@ from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.tensor.dtypes import C64, F32, F64
 from mindtorch.core.tensor.stride_rules import as_computed
 from mindtorch.core.dispatch.op_registry import register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.sync import to_host
 from mindtorch.ops._checks import check_tensor
@@ -60,8 +61,8 @@ def _centred_window(window, win_length, n_fft, x, np_dtype):
 
 
 @register_op(autocast="float32")
-def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
-         onesided=None, return_complex=None, align_to_window=None):
+def stft(input, n_fft: Int, hop_length: Int = None, win_length: Int = None, window=None, center=True, pad_mode="reflect", normalized: Bool = False,
+         onesided: Bool = None, return_complex: Bool = None, align_to_window: Bool = None):
     """Computes the Fourier transforms of overlapping frames.
 
     (*, n) -> (*, frequencies, frames), complex, or real with a last dim of 2. Frames of n_fft
@@ -128,8 +129,8 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
 
 
 @register_op(autocast="float32")
-def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
-          length=None, return_complex=False):
+def istft(input, n_fft: Int, hop_length: Int = None, win_length: Int = None, window=None, center: Bool = True, normalized: Bool = False, onesided: Bool = None,
+          length: Int = None, return_complex: Bool = False):
     """Inverts stft by overlap-add: (*, frequencies, frames) complex -> (*, n) real (or complex).
 
     RuntimeError if the windows do not cover the signal. `length` crops the result, or pads it with

@@ -8,6 +8,7 @@ from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.tensor.dtypes import C64, C128, F32, default_np
 from mindtorch.core.dispatch.type_promotion import promote_int_to_float
 from mindtorch.core.dispatch.op_registry import SameDtype, register_op, store_out
+from mindtorch.core.dispatch.op_schema import Bool, Float, Index, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.shapes._sizes import int_of
@@ -131,7 +132,7 @@ _REAL = SameDtype("{name} expects a floating point output tensor, but got {have}
 
 
 @register_op(ns="fft", name="fft", out=True, autocast="float32")
-def fft_op(input, n=None, dim=-1, norm=None):
+def fft_op(input, n: SymInt = None, dim: Int = -1, norm=None):
     """Computes the transform along `dim`, of n points (cropped or zero-padded).
 
     norm: "backward" (none), "ortho" or "forward" (1/n).
@@ -140,7 +141,7 @@ def fft_op(input, n=None, dim=-1, norm=None):
 
 
 @register_op(ns="fft", out=True, autocast="float32")
-def ifft(input, n=None, dim=-1, norm=None):
+def ifft(input, n: SymInt = None, dim: Int = -1, norm=None):
     """Computes the inverse transform along `dim`, of n points. norm: "backward" (1/n), "ortho" or
     "forward" (none)."""
     return _transform("fft_ifft", input, n, dim, norm, False)
@@ -152,7 +153,7 @@ def _need_real(f, x):
 
 
 @register_op(ns="fft", out=True, autocast="float32")
-def rfft(input, n=None, dim=-1, norm=None):
+def rfft(input, n: SymInt = None, dim: Int = -1, norm=None):
     """Transforms a real tensor. Returns the first n // 2 + 1 frequencies, which determine the
     others."""
     d, n = _one_dim("fft_rfft", input, n, dim)
@@ -174,7 +175,7 @@ def _from_half(x, axes, sizes, norm):
 
 
 @register_op(ns="fft", out=_REAL, autocast="float32")
-def irfft(input, n=None, dim=-1, norm=None):
+def irfft(input, n: SymInt = None, dim: Int = -1, norm=None):
     """Inverts rfft. Returns n real points (default: 2 * (frequencies - 1))."""
     d, n = _one_dim("fft_irfft", input, n, dim)
     x = _floating(input)
@@ -182,7 +183,7 @@ def irfft(input, n=None, dim=-1, norm=None):
 
 
 @register_op(ns="fft", out=_REAL, autocast="float32")
-def hfft(input, n=None, dim=-1, norm=None):
+def hfft(input, n: SymInt = None, dim: Int = -1, norm=None):
     """Transforms a signal with Hermitian symmetry, given by its first half, to n real frequencies.
     """
     d, n = _one_dim("fft_hfft", input, n, dim)
@@ -191,7 +192,7 @@ def hfft(input, n=None, dim=-1, norm=None):
 
 
 @register_op(ns="fft", out="same", autocast="float32")
-def ihfft(input, n=None, dim=-1, norm=None):
+def ihfft(input, n: SymInt = None, dim: Int = -1, norm=None):
     """Inverts hfft. Returns the first n // 2 + 1 points of the Hermitian signal with the given real
     frequencies."""
     d, n = _one_dim("fft_ihfft", input, n, dim)
@@ -227,14 +228,14 @@ def _real_n(name, f, input, s, dim, norm):
 
 
 @register_op(ns="fft", out=True, autocast="float32")
-def fftn(input, s=None, dim=None, norm=None):
+def fftn(input, s=None, dim: Index = None, norm=None):
     """Computes the transform over several dims (default: all, or the last len(s)), cropped or
     padded to the sizes s."""
     return _full_n("fft_fftn", input, s, dim, norm, True)
 
 
 @register_op(ns="fft", out=True, autocast="float32")
-def ifftn(input, s=None, dim=None, norm=None):
+def ifftn(input, s=None, dim: Index = None, norm=None):
     """Computes the inverse transform over several dims."""
     return _full_n("fft_ifftn", input, s, dim, norm, False)
 
@@ -247,13 +248,13 @@ def _rfftn(name, input, s, dim, norm):
 
 
 @register_op(ns="fft", out=True, autocast="float32")
-def rfftn(input, s=None, dim=None, norm=None):
+def rfftn(input, s=None, dim: Index = None, norm=None):
     """Transforms a real tensor over several dims. The last one is halved."""
     return _rfftn("fft_rfftn", input, s, dim, norm)
 
 
 @register_op(ns="fft", out=_REAL, autocast="float32")
-def irfftn(input, s=None, dim=None, norm=None):
+def irfftn(input, s=None, dim: Index = None, norm=None):
     """Inverts rfftn. s[-1] is the number of real points in the last dim."""
     return _real_n("fft_irfftn", "irfftn", input, s, dim, _norm(norm))
 
@@ -264,7 +265,7 @@ def _hfftn(name, input, s, dim, norm):
 
 
 @register_op(ns="fft", out=_REAL)
-def hfftn(input, s=None, dim=None, norm=None):
+def hfftn(input, s=None, dim: Index = None, norm=None):
     """Transforms a signal with Hermitian symmetry, given by half of its last dim, over several
     dims. The result is real."""
     return _hfftn("fft_hfftn", input, s, dim, norm)
@@ -278,7 +279,7 @@ def _ihfftn(name, input, s, dim, norm):
 
 
 @register_op(ns="fft", out=True)
-def ihfftn(input, s=None, dim=None, norm=None):
+def ihfftn(input, s=None, dim: Index = None, norm=None):
     """Inverts hfftn. Returns half of the Hermitian signal with the given real frequencies."""
     return _ihfftn("fft_ihfftn", input, s, dim, norm)
 
@@ -291,37 +292,37 @@ def _two(name, dim):
 
 
 @register_op(ns="fft", out=True, autocast="float32")
-def fft2(input, s=None, dim=(-2, -1), norm=None):
+def fft2(input, s=None, dim: Index = (-2, -1), norm=None):
     """Computes fftn over the last two dims."""
     return _full_n("fft_fft2", input, s, _two("fft_fft2", dim), norm, True)
 
 
 @register_op(ns="fft", out=True, autocast="float32")
-def ifft2(input, s=None, dim=(-2, -1), norm=None):
+def ifft2(input, s=None, dim: Index = (-2, -1), norm=None):
     """Computes ifftn over the last two dims."""
     return _full_n("fft_ifft2", input, s, _two("fft_ifft2", dim), norm, False)
 
 
 @register_op(ns="fft", out=True, autocast="float32")
-def rfft2(input, s=None, dim=(-2, -1), norm=None):
+def rfft2(input, s=None, dim: Index = (-2, -1), norm=None):
     """Computes rfftn over the last two dims."""
     return _rfftn("fft_rfft2", input, s, _two("fft_rfft2", dim), norm)
 
 
 @register_op(ns="fft", out=_REAL, autocast="float32")
-def irfft2(input, s=None, dim=(-2, -1), norm=None):
+def irfft2(input, s=None, dim: Index = (-2, -1), norm=None):
     """Computes irfftn over the last two dims."""
     return _real_n("fft_irfft2", "irfftn", input, s, _two("fft_irfft2", dim), _norm(norm))
 
 
 @register_op(ns="fft", out=_REAL)
-def hfft2(input, s=None, dim=(-2, -1), norm=None):
+def hfft2(input, s=None, dim: Index = (-2, -1), norm=None):
     """Computes hfftn over the last two dims."""
     return _hfftn("fft_hfft2", input, s, _two("fft_hfft2", dim), norm)
 
 
 @register_op(ns="fft", out=True)
-def ihfft2(input, s=None, dim=(-2, -1), norm=None):
+def ihfft2(input, s=None, dim: Index = (-2, -1), norm=None):
     """Computes ihfftn over the last two dims."""
     return _ihfftn("fft_ihfft2", input, s, _two("fft_ihfft2", dim), norm)
 
@@ -347,14 +348,14 @@ def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
 
 
 @register_op(ns="fft")
-def fftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False, out=None):
+def fftfreq(n: Int, d: Float = 1.0, *, dtype=None, layout=None, device=None, pin_memory: Bool = None, requires_grad=False, out=None):
     """Returns the frequencies of fft's n results at sample spacing d: 0, 1, ..., -1, divided by n *
     d."""
     return _frequencies("fftfreq", n, d, dtype, layout, device, requires_grad, out, False)
 
 
 @register_op(ns="fft")
-def rfftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False, out=None):
+def rfftfreq(n: Int, d: Float = 1.0, *, dtype=None, layout=None, device=None, pin_memory: Bool = None, requires_grad=False, out=None):
     """Returns the frequencies of rfft's n // 2 + 1 results at sample spacing d."""
     return _frequencies("rfftfreq", n, d, dtype, layout, device, requires_grad, out, True)
 
@@ -368,12 +369,12 @@ def _shifted(name, input, dim, amount):
 
 
 @register_op(ns="fft")
-def fftshift(input, dim=None):
+def fftshift(input, dim: Index = None):
     """Moves frequency 0 from the beginning to the middle of dims (default: all)."""
     return _shifted("fft_fftshift", input, dim, lambda n: n // 2)
 
 
 @register_op(ns="fft")
-def ifftshift(input, dim=None):
+def ifftshift(input, dim: Index = None):
     """Inverts fftshift."""
     return _shifted("fft_ifftshift", input, dim, lambda n: (n + 1) // 2)

@@ -14,6 +14,7 @@ from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.tensor.dtypes import I32, I64, as_np, of_np
 from mindtorch.core.tensor.sparse import CompressedTensor, SparseTensor, SparseUse, at_first, dispatch, meaning, sparse_of
 from mindtorch.core.dispatch.op_registry import OPS, register_op
+from mindtorch.core.dispatch.op_schema import Bool, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, attributes, is_tensor
 from mindtorch.core.tensor.sync import to_host as host_values
@@ -155,8 +156,8 @@ dispatch["zeros of a layout"] = _without_elements
 
 
 @register_op(method=False)
-def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
-                      check_invariants=None, is_coalesced=None):
+def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layout=None, device=None, pin_memory: Bool = False, requires_grad=False,
+                      check_invariants=None, is_coalesced: Bool = None):
     """Creates a sparse tensor of values (nnz, dense dims...) at indices (sparse dims, nnz), or an
     empty one from a size alone.
 
@@ -338,7 +339,7 @@ def _check_integer(name, x):
 
 
 @register_op(method=False, out="same")
-def _convert_indices_from_coo_to_csr(input, size, *, out_int32=False):
+def _convert_indices_from_coo_to_csr(input, size: Int, *, out_int32: Bool = False):
     """Returns where each of `size` rows begins in the sorted row indices of a matrix, and where the
     last row ends."""
     check_tensor("_convert_indices_from_coo_to_csr", input)
@@ -350,7 +351,7 @@ def _convert_indices_from_coo_to_csr(input, size, *, out_int32=False):
 
 
 @register_op(method=False, out="same")
-def _convert_indices_from_csr_to_coo(crow_indices, col_indices, *, out_int32=False, transpose=False):
+def _convert_indices_from_csr_to_coo(crow_indices, col_indices, *, out_int32: Bool = False, transpose: Bool = False):
     """Returns the coordinates (dims, elements) of a CSR matrix, or of a batch of them. transpose:
     columns before rows."""
     check_tensor("_convert_indices_from_csr_to_coo", crow_indices, "crow_indices")
