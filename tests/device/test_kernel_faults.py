@@ -30,14 +30,14 @@ def planted(npu, monkeypatch):
                 setattr(kernel, attribute, getattr(was, attribute))
         monkeypatch.setitem(TABLES["npu"], name, kernel)
         device_dispatch._KERNEL_CACHE["npu"].pop(name, None)
-        replay._bindings.clear()  # compiled steps use a separate table, derived from this one
+        replay.bindings_of.clear()  # compiled steps use a separate table, derived from this one
         names.append(name)
         before = device_dispatch.FALLBACKS.get(("npu", name), 0)
         return lambda: device_dispatch.FALLBACKS.get(("npu", name), 0) - before
     names = []
     yield put
     monkeypatch.undo()
-    replay._bindings.clear()
+    replay.bindings_of.clear()
     for name in names:
         device_dispatch._KERNEL_CACHE["npu"].pop(name, None)
 

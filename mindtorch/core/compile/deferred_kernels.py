@@ -57,7 +57,7 @@ def defer_kernel(name, fn):
         def put_off(*handles, **kw):
             if of_values is not None and of_values(handles, kw):
                 current.session.flush(f"{name}: the size of its result depends on values")
-                return current.session._call_eagerly(name, fn, handles, kw)
+                return current.session.call_eagerly(name, fn, handles, kw)
             return current.session.call(name, fn, handles, kw)
     for k in ("scalars", "half", "empty", "only"):
         setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
@@ -125,9 +125,9 @@ def _drawing(name, fn):
         if generator.on_host:
             return _drawn_on_host(session, name, fn, handles, kw)
         spot = kw["generator"] = DeferredRngState(generator)
-        r = session.call(name, fn, handles, kw)
-        if session.log and session.log[-1][2] is kw:
-            spot.ahead(len(session.log[-1][0].kw["generator"].drawn))
+        r, log = session.call(name, fn, handles, kw), session.cursor.log
+        if log and log[-1][2] is kw:
+            spot.ahead(len(log[-1][0].kw["generator"].drawn))
         return r
     return put_off
 

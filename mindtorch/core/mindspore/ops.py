@@ -100,8 +100,9 @@ def _put_off(form, found):
     s = replay.current.session
     r = s.call(f"MindSpore's {form.name}", computed, found.handles, {"form": form})
     for x in found.natives:
-        attributes(x)["_mindtorch_token"] = s.token
-    at = s.log[-1][0] if s.log and s.log[-1][0].fn is computed else None
+        attributes(x)["_mindtorch_token"] = s.cursor.token
+    log = s.cursor.log
+    at = log[-1][0] if log and log[-1][0].fn is computed else None
     result = form.result
     if result is None:
         assert at is not None
@@ -181,7 +182,7 @@ def put_off(p: Any) -> bool:
     The call has to be computed before other code uses `p`.
     """
     s = replay.current.session
-    return s is not None and attributes(p).get("_mindtorch_token") is s.token and graph_mode.active()
+    return s is not None and attributes(p).get("_mindtorch_token") is s.cursor.token and graph_mode.active()
 
 
 #: set by core.mindspore_functional_grad: turns a facade tensor into a MindSpore tensor that is materialized on

@@ -12,11 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mindtorch.backend.mindspore.runtime import target
 from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
 
 _slice, _transpose, _broadcast, _expand, _select, _reshape = (G.SliceExtView(), G.TransposeView(), G.BroadcastToView(), G.ExpandDimsView(), G.SelectExtView(),
                                                               P.Reshape())
+
+
+ASCEND = target() == "Ascend"
 
 
 def _neg(c):

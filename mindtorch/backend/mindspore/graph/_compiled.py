@@ -19,9 +19,12 @@ from mindtorch.backend import progress
 from mindtorch.backend.errors import BackendCompileError, RuntimeGuardFailed
 from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.mindspore import ir_dump
+from mindtorch.backend.mindspore.graph._ascend import ASCEND
 from mindtorch.backend.mindspore.graph._dynamic import RecordedGraph
+from mindtorch.backend.mindspore.graph._expressions import Expr, Instruction, Keyword, TupleExpr, WeakExprs
 from mindtorch.backend.mindspore.graph._files import folder
-from mindtorch.backend.mindspore.graph.builder import ASCEND, Instruction, Recorder, _Key, _Many, _Name, _DrawIndex, _Weak
+from mindtorch.backend.mindspore.graph._runtime_inputs import DrawIndex
+from mindtorch.backend.mindspore.graph.builder import Recorder
 from mindtorch.backend.mindspore.npu import dtype_of, offset_of, shape_of, stride_of, stype_of
 from mindtorch.backend.mindspore.private import _TensorPy, executor, forget_graphs, from_contiguous, MSParameter, swap_impl, unrecorded
 from mindtorch.backend.mindspore.recorder_api import Number, same, value
@@ -72,7 +75,7 @@ class Body:
                  inputs: Sequence[Any] = (), shared: Any = None) -> None:
         number = next(_counter)
         requested: set[str] = set()
-        for o in (*map(_Name, results), *[o for line in lines for o in line.operands]):
+        for o in (*map(Expr, results), *[o for line in lines for o in line.operands]):
             _names(o, requested, True)
         body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" if line.target in requested
                 else f"    {line.call}({', '.join(map(_text, line.operands))})" for line in lines]
@@ -133,18 +136,19 @@ class Graph:
     """
 
     def __init__(self, recorder: Recorder, groups: Sequence[Any], outputs: Sequence[Any], level: str) -> None:
-        expressions, self.views, after, looks = recorder.finish(outputs)
-        self.after, self.pooled, self.outputs = [i for i, _ in after], recorder.pooled, len(outputs)
-        self.looks = [look for *_, look in recorder.afterwards]
-        self.count = len(expressions)
-        results = [*expressions, *[name for _, name in after], *looks]
-        lines = _pruned(recorder.lines, results)
+        inputs, end = recorder.inputs, recorder.finish(outputs)
+        self.views = end.views
+        self.after, self.pooled, self.outputs = [i for i, _ in end.after], end.pooled, len(outputs)
+        self.looks = [look for *_, look in inputs.afterwards]
+        self.count = len(end.expressions)
+        results = [*end.expressions, *[name for _, name in end.after], *end.checks]
+        lines = _pruned(recorder.writer.lines, results)
         self.groups, self.level = groups, level
-        self.states = [(groups[index].first, handle) for _, index, handle in recorder.states]
-        self.takes, self.makes, self.checks, self.conditions = recorder.takes, recorder.makes, recorder.checks, recorder.conditions
-        self.ones = {np_dtype: _constant(np.ones((), np_dtype)) for kind, *rest in recorder.arguments if kind == "one" for np_dtype in rest}
+        self.states = [(groups[index].first, handle) for _, index, handle in inputs.states]
+        self.takes, self.makes, self.checks, self.conditions = inputs.takes, inputs.makes, inputs.checks, inputs.conditions
+        self.ones = {np_dtype: _constant(np.ones((), np_dtype)) for kind, *rest in inputs.arguments if kind == "one" for np_dtype in rest}
         self.lines = len(lines)
-        self.calls = [getattr(recorder.attributes[line.call[5:]], "name", line.call) for line in lines]
+        self.calls = [getattr(recorder.writer.attributes[line.call[5:]], "name", line.call) for line in lines]
         self.sheet: Any = RecordedGraph(recorder, lines, results, (self.count, *self.after, len(self.looks)))
         self.arguments: list[Any] = []
         self.extra: list[Any] = []
@@ -198,7 +202,7 @@ class Graph:
             except Exception as e:
                 raise RuntimeGuardFailed from e
         draws = [scalars[key].drawn[i] for key, i in self.takes]
-        made = [make(*[draws[g.at] if g.__class__ is _DrawIndex else g for g in rest]) for make, rest in self.makes]
+        made = [make(*[draws[g.at] if g.__class__ is DrawIndex else g for g in rest]) for make, rest in self.makes]
         args = []
         for kind, *what in self.arguments:
             if kind == "given":
@@ -245,24 +249,24 @@ class Graph:
 
 
 def _text(operand):
-    if operand.__class__ is _Many:
+    if operand.__class__ is TupleExpr:
         return f"({''.join(_text(x) + ', ' for x in operand)})"
-    if operand.__class__ is _Weak:
+    if operand.__class__ is WeakExprs:
         return f"({''.join(x + ', ' for x in operand)})"
-    if operand.__class__ is _Key:
+    if operand.__class__ is Keyword:
         return f"{operand.name}={_text(operand.value)}"
     return operand
 
 
 def _names(operand, found, all=False):
-    if operand.__class__ is _Many or operand.__class__ is _Weak and all:
+    if operand.__class__ is TupleExpr or operand.__class__ is WeakExprs and all:
         for x in operand:
-            _names(_Name(x) if all else x, found)
-    elif operand.__class__ is _Key:
+            _names(Expr(x) if all else x, found)
+    elif operand.__class__ is Keyword:
         _names(operand.value, found)
-    elif operand.__class__ is _Weak:
+    elif operand.__class__ is WeakExprs:
         return
-    elif operand[0] == "v" and (operand.__class__ is _Name):
+    elif operand[0] == "v" and (operand.__class__ is Expr):
         found.add(operand.partition("[")[0])
 
 
@@ -270,7 +274,7 @@ def _pruned(lines, results):
     """Returns the lines that the results or side effects need."""
     needed: set[str] = set()
     for r in results:
-        _names(_Name(r), needed)
+        _names(Expr(r), needed)
     retained = []
     for line in reversed(lines):
         if line.effect or line.target in needed:
@@ -280,7 +284,7 @@ def _pruned(lines, results):
     there = {line.target: line for line in retained}
     for line in retained:
         for o in line.operands:
-            if o.__class__ is _Weak:
+            if o.__class__ is WeakExprs:
                 o[:] = [x for x in o if x in there]
     return retained[::-1]
 

@@ -18,7 +18,10 @@ import numpy as np
 
 from mindtorch.backend.errors import SpecializationError
 from mindtorch.backend.interface import Sizes, NpDtype
-from mindtorch.backend.mindspore.graph.builder import ASCEND, Instruction, Recorder, _Key, _Name, _ms_of
+from mindtorch.backend.mindspore.graph._ascend import ASCEND
+from mindtorch.backend.mindspore.graph._expressions import Expr, Instruction, Keyword
+from mindtorch.backend.mindspore.graph._tensor_writes import MS_DTYPES
+from mindtorch.backend.mindspore.graph.builder import Recorder
 from mindtorch.backend.mindspore.npu import shape_of, stype_of
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.runtime import ms
@@ -37,14 +40,14 @@ class RecordedGraph:
     __slots__ = ("lines", "results", "attributes", "arguments", "geometry", "states", "kinds", "positions")
 
     def __init__(self, recorder: Recorder, lines: Sequence[Instruction], results: Sequence[str], kinds: tuple[int, ...]) -> None:
-        self.lines, self.results, self.arguments, self.kinds = list(lines), list(results), recorder.arguments, kinds
+        self.lines, self.results, self.arguments, self.kinds = list(lines), list(results), recorder.inputs.arguments, kinds
         used = {line.call[5:] for line in lines} | {m[5] for line in lines for o in _texts(line.operands) for m in [_NAMED.fullmatch(o)] if m and m[5]}
-        self.attributes = {k: v for k, v in recorder.attributes.items() if k in used}
-        self.states = {name: (index, h) for name, index, h in recorder.states}
+        self.attributes = {k: v for k, v in recorder.writer.attributes.items() if k in used}
+        self.states = {name: (index, h) for name, index, h in recorder.inputs.states}
         self.positions = {line.target: i for i, line in enumerate(lines)}
-        of_given = {r.index: (r.sizes, r.np_dtype) for r in recorder.roots if r.index >= 0}
-        by_name = {str(r.own): (r.sizes, r.np_dtype) for r in recorder.roots if r.kind == "argument"}
-        self.geometry = [_geometry(f"x{i}", what, of_given, by_name) for i, what in enumerate(recorder.arguments)]
+        of_given = {r.index: (r.sizes, r.np_dtype) for r in recorder.table.roots if r.index >= 0}
+        by_name = {str(r.own): (r.sizes, r.np_dtype) for r in recorder.table.roots if r.kind == "argument"}
+        self.geometry = [_geometry(f"x{i}", what, of_given, by_name) for i, what in enumerate(self.arguments)]
 
 
 def _geometry(name, what, of_given, by_name) -> tuple[Sizes, NpDtype] | None:
@@ -63,7 +66,7 @@ def _texts(operands):
     for o in operands:
         if isinstance(o, list):
             yield from _texts(o)
-        elif o.__class__ is _Key:
+        elif o.__class__ is Keyword:
             yield from _texts([o.value])
         else:
             yield o
@@ -93,7 +96,7 @@ class _Pair:
                 raise SpecializationError("the writes to state differ")
             self._prim((i,), base.attributes[a.call[5:]], other.attributes[b.call[5:]])
             self._all((i,), a.operands, b.operands)
-        self._all(("results",), list(map(_Name, base.results)), list(map(_Name, other.results)))
+        self._all(("results",), list(map(Expr, base.results)), list(map(Expr, other.results)))
 
     def _prim(self, path, a, b):
         if a is b:
@@ -114,7 +117,7 @@ class _Pair:
             if a.__class__ is not b.__class__:
                 raise SpecializationError("other operands")
             return self._all(path, a, b)
-        if a.__class__ is _Key or b.__class__ is _Key:
+        if a.__class__ is Keyword or b.__class__ is Keyword:
             if a.__class__ is not b.__class__ or a.name != b.name:
                 raise SpecializationError("other operands")
             return self._operand((*path, a.name), a.value, b.value)
@@ -314,17 +317,17 @@ def _fits(have, sizes):
 
 
 def _input(sizes, np_dtype):
-    dtype = _ms_of[np_dtype]
+    dtype = MS_DTYPES[np_dtype]
     return ms.Tensor(shape=list(sizes), dtype=dtype) if sizes else ms.Tensor(np.zeros((), np.float32)).astype(dtype)
 
 
 def _written(path, o, at, known):
     if isinstance(o, list):
         return o.__class__([_written((*path, i), x, at, known) for i, x in enumerate(o)])
-    if o.__class__ is _Key:
+    if o.__class__ is Keyword:
         return o.with_value(_written((*path, o.name), o.value, at, known))
     if path in known:
-        return _Name(known[path])
+        return Expr(known[path])
     if _NAMED.fullmatch(o) or not any([p[:len(path)] == path for p in at]):
         return o
     return _nest(path, ast.literal_eval(o), at)

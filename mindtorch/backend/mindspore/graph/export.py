@@ -22,13 +22,15 @@ import numpy as np
 
 from mindtorch.backend import kernels
 from mindtorch.backend.errors import GraphBreak
-from mindtorch.backend.interface import Array
+from mindtorch.backend.interface import Array, NpDtype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.graph._compiled import _pruned, _text
+from mindtorch.backend.mindspore.graph._expressions import Expr
 from mindtorch.backend.mindspore.graph._files import folder
+from mindtorch.backend.mindspore.graph._tensor_writes import TensorWrites
 from mindtorch.backend.mindspore.graph.builder import Recorder
 from mindtorch.backend.mindspore.graph.symint import SymInt, ShapeUnifier, array_of, like, tensor_of
-from mindtorch.backend.mindspore.npu import Npu, shape_of
+from mindtorch.backend.mindspore.npu import Npu, shape_of, stype_of
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor
 from mindtorch.backend.mindspore.recorder_api import Number
 from mindtorch.backend.mindspore.runtime import ms, target
@@ -87,10 +89,17 @@ def mindir_device(npu: Npu | None) -> MindIRDevice:
     return made
 
 
+class _IdentityWrites(TensorWrites):
+    """Writes whose copies are a primitive that every file format has."""
+
+    def copy(self, name: str, np_dtype: NpDtype) -> Expr:
+        return self._writer.call(_identity, [name])
+
+
 class MindIRRecorder(Recorder):
     """Recorder of a function that is written to a file."""
 
-    by_arguments = False
+    by_arguments, writes_class = False, _IdentityWrites
 
     def __init__(self, device: Any, old: bool = False) -> None:
         super().__init__(device)
@@ -100,18 +109,18 @@ class MindIRRecorder(Recorder):
     # ---- inputs, parameters and constants
     def input(self, h: Any) -> None:
         """Declares an argument of the Cell."""
-        self._add(h, f"x{len(self.arguments)}", "argument", len(self.arguments))
-        self.arguments.append(("given", len(self.arguments)))
+        index = len(self.inputs.arguments)
+        self.table.add(h, self.inputs.argument("given", index), "argument", index)
 
     def parameter(self, name: str, h: Any) -> None:
         """Declares a Parameter of the Cell."""
-        self.given(len(self.states), h, True)
+        self.given(len(self.inputs.states), h, True)
         self.names.append(name)
 
     def known(self, h: Any, array: Array) -> None:
         """Declares a constant."""
         if 0 not in array.shape:
-            self._add(h, self._attribute(tensor_of(array)), "constant")
+            self.table.add(h, self.writer.attribute(tensor_of(array)), "constant")
 
     # ---- features that no file can hold
     def next_rng(self, generator: Any) -> Any:
@@ -132,19 +141,16 @@ class MindIRRecorder(Recorder):
         if self.broken is not None:
             raise GraphBreak(self.broken)
 
-    def _copy(self, name, np_dtype):
-        return self._line_of(_identity, [name], False)
-
     def ended(self, outputs: Sequence[Any]) -> list[str]:
         """Returns the expressions of the outputs."""
-        if any([r.touched and r.kind != "value" for r in self.roots]) or any([line.effect for line in self.lines]):
+        if any([r.touched and r.kind != "value" for r in self.table.roots]) or any([line.effect for line in self.writer.lines]):
             raise GraphBreak("it writes to its inputs or parameters")
         expressions: list[str] = []
         for h in outputs:
-            name = self.operand(h) if 0 not in shape_of(h) else self._attribute(h)
+            name = self.reads.operand(h) if 0 not in shape_of(h) else self.writer.attribute(h)
             # An output that is an input, a constant or another output needs its own operation.
-            expressions.append(name if name[0] == "v" and name not in expressions else self._copy(name, None))
-        self.lines = _pruned(self.lines, expressions)
+            expressions.append(name if name[0] == "v" and name not in expressions else self.writes.copy(name, stype_of(h)))
+        self.writer.lines = _pruned(self.writer.lines, expressions)
         return expressions
 
 
@@ -181,11 +187,11 @@ class RecordedGraph:
     executed again for certain inputs."""
 
     def __init__(self, notes: MindIRRecorder, expressions: list[str], parameters: Sequence[tuple[Array, bool]]) -> None:
-        self.lines, self.expressions, self.head = notes.lines, expressions, list[str]()
-        self.attributes = notes.attributes
-        self.inputs = len(notes.arguments)
+        self.lines, self.expressions, self.head = notes.writer.lines, expressions, list[str]()
+        self.attributes = notes.writer.attributes
+        self.inputs = len(notes.inputs.arguments)
         # ("self.p0", name, values, whether it is trained)
-        self.parameters = [(attribute, name, *more) for (attribute, _, _), name, more in zip(notes.states, notes.names, parameters)]
+        self.parameters = [(attribute, name, *more) for (attribute, _, _), name, more in zip(notes.inputs.states, notes.names, parameters)]
         self._scope: dict[str, Any] = {}
 
     def run(self, inputs: Sequence[Array]) -> None:

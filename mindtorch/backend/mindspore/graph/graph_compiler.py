@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mindtorch.backend.errors import GraphBreak
+from mindtorch.backend.mindspore.graph._ascend import ASCEND
 from mindtorch.backend.mindspore.graph._compiled import Graph
 from mindtorch.backend.mindspore.graph._dynamic import Shared
-from mindtorch.backend.mindspore.graph.builder import ASCEND, Recorder
+from mindtorch.backend.mindspore.graph.builder import Recorder
 from mindtorch.backend.mindspore.recorder_api import Number
 from mindtorch.backend.strides import contiguous_strides
 from mindtorch.backend.optimizer_formulas import STEPS

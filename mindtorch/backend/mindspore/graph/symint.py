@@ -15,7 +15,7 @@ import numpy as np
 
 from mindtorch.backend.errors import SpecializationError
 from mindtorch.backend.interface import Array
-from mindtorch.backend.mindspore.graph.builder import Instruction, _Many
+from mindtorch.backend.mindspore.graph._expressions import Instruction, TupleExpr
 from mindtorch.backend.mindspore.npu import shape_of
 from mindtorch.backend.mindspore.private import MSTensor, bfloat16_np, from_contiguous
 from mindtorch.backend.mindspore.runtime import ms
@@ -112,7 +112,7 @@ class ShapeUnifier:
     def _operand(self, parts, prim):
         base = parts[0]
         if isinstance(base, list):
-            return _Many([self._operand(items, None) for items in zip(*parts, strict=True)])
+            return TupleExpr([self._operand(items, None) for items in zip(*parts, strict=True)])
         if base[0] == "v" and not base.startswith("self."):
             at = {(positions[p.partition("[")[0]], p.partition("[")[2]) for positions, p in zip(self.positions, parts)}
             if len(at) > 1:
