@@ -4,86 +4,9 @@ import math
 import mindtorch.torch as torch
 from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.optim._spaces import InPlace, Lists
-from mindtorch.torch.optim.optimizer import (
-    Optimizer,
-    _check_steps,
-    _evaluate,
-    _get_value,
-    _upgrade,
-    _use_grad_for_differentiable,
-    _zero_step,
-    _zeros,
-)
+from mindtorch.torch.optim.optimizer import Optimizer, _STEP, _check_steps, _get_value, _group_step, _zero_step, _zeros
 
 __all__ = ["Adafactor", "adafactor"]
-
-
-class Adafactor(Optimizer):
-    """Adafactor: stores the second moments of a matrix as the means of its rows and columns.
-
-    Args:
-        eps: (eps1, eps2). eps1 regularizes the squared gradients (None: the epsilon of the
-            dtype); eps2 is the minimum scale of a parameter.
-        d: clipping threshold of the update, at least 1.
-    """
-
-    def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None,
-                 maximize=False):
-        if is_tensor(lr) and lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
-        eps1, eps2 = eps[0], eps[1]
-        for ok, text in ((0.0 <= lr, f"Learning rate should be >= 0 but is: {lr}"),
-                         (0.0 >= beta2_decay, f"beta2_decay should be <= 0 but is: {beta2_decay}"),
-                         (eps1 is None or eps1 >= 0.0, f"epsilon1 should be >= 0 but is: {eps1}"),
-                         (0.0 <= eps2, f"epsilon2 should be >= 0 but is: {eps2}"),
-                         (1.0 <= d, f"Clipping threshold d should be >= 1 but is: {d}"),
-                         (0.0 <= weight_decay, f"weight_decay should be >= 0 but is: {weight_decay}")):
-            if not ok:
-                raise ValueError(text)
-        super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay,
-                                      foreach=foreach, maximize=maximize))
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        _upgrade(self, foreach=None)
-
-    def _init_group(self, group, params_with_grad, grads, row_vars, col_vars, variances, state_steps):
-        for p in group["params"]:
-            g = p.grad
-            if g is None:
-                continue
-            if g.is_sparse:
-                raise RuntimeError("Adafactor does not support sparse gradients")
-            state = self.state[p]
-            if not state:
-                state["step"] = _zero_step()
-                if g.dim() > 1:
-                    shape = list(g.shape)
-                    state["row_var"] = g.new_zeros([*shape[:-1], 1])
-                    state["col_var"] = g.new_zeros([*shape[:-2], 1, shape[-1]])
-                else:
-                    state["variance"] = _zeros(g)
-            params_with_grad.append(p)
-            grads.append(g)
-            row_vars.append(state.get("row_var"))
-            col_vars.append(state.get("col_var"))
-            variances.append(state.get("variance"))
-            state_steps.append(state["step"])
-        return False
-
-    @_use_grad_for_differentiable
-    def step(self, closure=None):
-        """Performs one update; returns the closure's loss."""
-        loss = _evaluate(closure)
-        for group in self.param_groups:
-            columns = [], [], [], [], [], []
-            has_complex = self._init_group(group, *columns)
-            eps1, eps2 = group["eps"]
-            adafactor(*columns, foreach=group["foreach"], grad_scale=getattr(self, "grad_scale", None),
-                      found_inf=getattr(self, "found_inf", None), has_complex=has_complex, d=group["d"], lr=group["lr"],
-                      beta2_decay=group["beta2_decay"], weight_decay=group["weight_decay"], eps1=eps1, eps2=eps2,
-                      maximize=group["maximize"])
-        return loss
 
 
 def adafactor(params, grads, row_vars, col_vars, variances, state_steps, foreach=None, grad_scale=None, found_inf=None,
@@ -129,3 +52,58 @@ def _one(p, g, row, col, variance, step, d, lr, beta2_decay, weight_decay, eps1,
         p.add_(Lists.mul_(update, -size / clip))
     else:
         p.add_(update, alpha=-size / clip)
+
+
+class Adafactor(Optimizer):
+    """Adafactor: stores the second moments of a matrix as the means of its rows and columns.
+
+    Args:
+        eps: (eps1, eps2). eps1 regularizes the squared gradients (None: the epsilon of the
+            dtype); eps2 is the minimum scale of a parameter.
+        d: clipping threshold of the update, at least 1.
+    """
+
+    _added_options = dict(foreach=None)
+    _states = _STEP,
+
+    def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None,
+                 maximize=False):
+        if is_tensor(lr) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        eps1, eps2 = eps[0], eps[1]
+        for ok, text in ((0.0 <= lr, f"Learning rate should be >= 0 but is: {lr}"),
+                         (0.0 >= beta2_decay, f"beta2_decay should be <= 0 but is: {beta2_decay}"),
+                         (eps1 is None or eps1 >= 0.0, f"epsilon1 should be >= 0 but is: {eps1}"),
+                         (0.0 <= eps2, f"epsilon2 should be >= 0 but is: {eps2}"),
+                         (1.0 <= d, f"Clipping threshold d should be >= 1 but is: {d}"),
+                         (0.0 <= weight_decay, f"weight_decay should be >= 0 but is: {weight_decay}")):
+            if not ok:
+                raise ValueError(text)
+        super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay,
+                                      foreach=foreach, maximize=maximize))
+
+    def _init_group(self, group, params_with_grad, grads, row_vars, col_vars, variances, state_steps):
+        for p in group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            if g.is_sparse:
+                raise RuntimeError("Adafactor does not support sparse gradients")
+            state = self.state[p]
+            if not state:
+                state["step"] = _zero_step()
+                if g.dim() > 1:
+                    shape = list(g.shape)
+                    state["row_var"] = g.new_zeros([*shape[:-1], 1])
+                    state["col_var"] = g.new_zeros([*shape[:-2], 1, shape[-1]])
+                else:
+                    state["variance"] = _zeros(g)
+            params_with_grad.append(p)
+            grads.append(g)
+            row_vars.append(state.get("row_var"))
+            col_vars.append(state.get("col_var"))
+            variances.append(state.get("variance"))
+            state_steps.append(state["step"])
+        return False
+
+    step = _group_step(adafactor)

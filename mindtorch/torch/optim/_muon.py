@@ -3,7 +3,7 @@ import math
 
 import mindtorch.torch as torch
 from mindtorch.core.tensor.tensor import is_tensor
-from mindtorch.torch.optim.optimizer import Optimizer, _evaluate, _get_value, _use_grad_for_differentiable, _zeros
+from mindtorch.torch.optim.optimizer import Optimizer, _get_value, _group_step, _zeros
 
 __all__ = ["Muon", "muon"]
 
@@ -11,6 +11,53 @@ __all__ = ["Muon", "muon"]
 DEFAULT_A, DEFAULT_B, DEFAULT_C = 3.4445, -4.7750, 2.0315
 DEFAULT_NS_STEPS = 5
 EPS = 1e-7
+
+
+def muon(params, grads, muon_momentum_bufs, *, foreach=None, lr, weight_decay, momentum, nesterov, ns_coefficients,
+         ns_steps, eps, adjust_lr_fn, has_complex):
+    """Performs one step of Muon on lists of matrices."""
+    if foreach:
+        raise RuntimeError("Foreach is not supported for Muon yet")
+    lr = _get_value(lr)
+    for p, g, buffer in zip(params, grads, muon_momentum_bufs):
+        if g.ndim != 2:
+            raise ValueError("Param gradient must be a 2D matrix")
+        buffer.lerp_(g, 1 - momentum)
+        update = g.lerp(buffer, momentum) if nesterov else buffer
+        update = _zeropower_via_newtonschulz(update, ns_coefficients, ns_steps, eps)
+        p.mul_(1 - lr * weight_decay)
+        p.add_(update, alpha=-_adjust_lr(lr, adjust_lr_fn, p.shape))
+
+
+def _adjust_lr(lr, adjust_lr_fn, param_shape):
+    """Returns the learning rate for a matrix of the given shape."""
+    rows, columns = param_shape[:2]
+    if adjust_lr_fn is None or adjust_lr_fn == "original":
+        return lr * math.sqrt(max(1, rows / columns))
+    if adjust_lr_fn == "match_rms_adamw":
+        return lr * 0.2 * math.sqrt(max(rows, columns))
+    return lr
+
+
+def _zeropower_via_newtonschulz(grad, ns_coefficients, ns_steps, eps):
+    """Approximates U V^T for grad = U S V^T, in bfloat16."""
+    if ns_steps >= 100:
+        raise ValueError("Number of steps must be less than 100 for computational efficiency")
+    if grad.dim() != 2:
+        raise ValueError("Input tensor gradient must be a 2D matrix")
+    if len(ns_coefficients) != 3:
+        raise ValueError("Coefficients must be a tuple of exactly 3 values")
+    a, b, c = ns_coefficients
+    x = grad.bfloat16()
+    tall = grad.size(0) > grad.size(1)
+    if tall:
+        x = x.T
+    x = x / x.norm().clamp(min=eps)  # scales all singular values to at most 1
+    for _ in range(ns_steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
+
 
 
 class Muon(Optimizer):
@@ -58,60 +105,4 @@ class Muon(Optimizer):
             muon_momentum_bufs.append(state["momentum_buffer"])
         return False
 
-    @_use_grad_for_differentiable
-    def step(self, closure=None):
-        """Performs one update; returns the closure's loss."""
-        loss = _evaluate(closure)
-        for group in self.param_groups:
-            columns = [], [], []
-            has_complex = self._init_group(group, *columns)
-            muon(*columns, lr=group["lr"], weight_decay=group["weight_decay"], momentum=group["momentum"],
-                 nesterov=group["nesterov"], ns_coefficients=group["ns_coefficients"], eps=group["eps"],
-                 ns_steps=group["ns_steps"], adjust_lr_fn=group["adjust_lr_fn"], has_complex=has_complex)
-        return loss
-
-
-def muon(params, grads, muon_momentum_bufs, *, foreach=None, lr, weight_decay, momentum, nesterov, ns_coefficients,
-         ns_steps, eps, adjust_lr_fn, has_complex):
-    """Performs one step of Muon on lists of matrices."""
-    if foreach:
-        raise RuntimeError("Foreach is not supported for Muon yet")
-    lr = _get_value(lr)
-    for p, g, buffer in zip(params, grads, muon_momentum_bufs):
-        if g.ndim != 2:
-            raise ValueError("Param gradient must be a 2D matrix")
-        buffer.lerp_(g, 1 - momentum)
-        update = g.lerp(buffer, momentum) if nesterov else buffer
-        update = _zeropower_via_newtonschulz(update, ns_coefficients, ns_steps, eps)
-        p.mul_(1 - lr * weight_decay)
-        p.add_(update, alpha=-_adjust_lr(lr, adjust_lr_fn, p.shape))
-
-
-def _adjust_lr(lr, adjust_lr_fn, param_shape):
-    """Returns the learning rate for a matrix of the given shape."""
-    rows, columns = param_shape[:2]
-    if adjust_lr_fn is None or adjust_lr_fn == "original":
-        return lr * math.sqrt(max(1, rows / columns))
-    if adjust_lr_fn == "match_rms_adamw":
-        return lr * 0.2 * math.sqrt(max(rows, columns))
-    return lr
-
-
-def _zeropower_via_newtonschulz(grad, ns_coefficients, ns_steps, eps):
-    """Approximates U V^T for grad = U S V^T, in bfloat16."""
-    if ns_steps >= 100:
-        raise ValueError("Number of steps must be less than 100 for computational efficiency")
-    if grad.dim() != 2:
-        raise ValueError("Input tensor gradient must be a 2D matrix")
-    if len(ns_coefficients) != 3:
-        raise ValueError("Coefficients must be a tuple of exactly 3 values")
-    a, b, c = ns_coefficients
-    x = grad.bfloat16()
-    tall = grad.size(0) > grad.size(1)
-    if tall:
-        x = x.T
-    x = x / x.norm().clamp(min=eps)  # scales all singular values to at most 1
-    for _ in range(ns_steps):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
+    step = _group_step(muon, without=("foreach",))

@@ -1,26 +1,48 @@
 """Adagrad (https://pytorch.org/docs/stable/generated/torch.optim.Adagrad.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
-    Optimizer,
-    _State,
-    _amp_skips,
-    _check_at_least_zero,
-    _check_foreach,
-    _check_fused,
-    _check_lr,
-    _check_steps,
-    _count,
-    _counted,
-    _evaluate,
-    _get_value,
-    _update,
-    _upgrade,
-    _use_grad_for_differentiable,
-    _zero_step,
-)
+    Optimizer, _State, _amp_skips, _begin, _check_at_least_zero, _check_fused, _check_lr, _count,
+    _counted, _get_value, _group_step, _update, _zero_step)
 
 __all__ = ["Adagrad", "adagrad"]
+
+
+def adagrad(params, grads, state_sums, state_steps, fused=None, grad_scale=None, found_inf=None, has_sparse_grad=False,
+            foreach=None, differentiable=False, has_complex=False, *, lr, weight_decay, lr_decay, eps, maximize):
+    """Performs one step of Adagrad on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
+    plan = _begin(None if has_sparse_grad else "adagrad_step", params, state_steps, foreach, differentiable, fused=fused)
+    if _amp_skips(grads, grad_scale, found_inf):
+        return
+    if plan is not None:
+        lr = _get_value(lr)
+    options = maximize, bool(weight_decay != 0)
+
+    def numbers(t):
+        return options, (lr / (1 + (t - 1) * lr_decay), eps, _get_value(weight_decay))
+
+    if not has_sparse_grad:
+        _update(plan, "adagrad_step", [params, state_sums], grads, _counted(plan, state_steps), numbers, differentiable, foreach=foreach)
+        return
+    for p, g, total, step in zip(params, grads, state_sums, state_steps):
+        if g.is_sparse:
+            _sparse_step(p, g, total, *numbers(_count(step)))
+        else:
+            _update(None, "adagrad_step", [[p], [total]], [g], _counted(None, [step]), numbers, differentiable)
+
+
+def _sparse_step(p, g, total, options, numbers):
+    """Applies a sparse gradient, which updates only the rows it contains."""
+    maximize, decay = options
+    size, eps, _ = numbers
+    if decay:
+        raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+    g = (-g if maximize else g).coalesce()
+    rows = tuple(g._indices())
+    values = g._values()
+    if values.numel():
+        total.index_put_(rows, values * values, accumulate=True)
+        p.index_put_(rows, values / total[rows].sqrt().add_(eps) * -_get_value(size), accumulate=True)
 
 
 class Adagrad(Optimizer):
@@ -33,7 +55,8 @@ class Adagrad(Optimizer):
         initial_accumulator_value: initial value of that sum.
     """
 
-    _states = _State("sum", None), _State("step", None)
+    _added_options = dict(foreach=None, maximize=False, differentiable=False, fused=None)
+    _states = _State("sum", None), _State("step", None, scalar=True)
     _lists = "sum", "step"
     _fused_checks = "step"
     _tells = "both"
@@ -66,68 +89,10 @@ class Adagrad(Optimizer):
                 self._make_state(p, group)
         return super()._init_group(group, params, grads, *columns)
 
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        _upgrade(self, foreach=None, maximize=False, differentiable=False, fused=None)
-
     def share_memory(self):
         """Moves the state to shared memory, for multi-process training."""
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p]["sum"].share_memory_()
 
-    @_use_grad_for_differentiable
-    def step(self, closure=None):
-        """Performs one update; returns the closure's loss."""
-        loss = _evaluate(closure)
-        for group in self.param_groups:
-            columns = [], [], [], []
-            has_sparse, has_complex = self._init_group(group, *columns)
-            adagrad(*columns, fused=group["fused"], grad_scale=getattr(self, "grad_scale", None),
-                    found_inf=getattr(self, "found_inf", None), has_sparse_grad=has_sparse, foreach=group["foreach"],
-                    differentiable=group["differentiable"], has_complex=has_complex, lr=group["lr"],
-                    weight_decay=group["weight_decay"], lr_decay=group["lr_decay"], eps=group["eps"],
-                    maximize=group["maximize"])
-        return loss
-
-
-def adagrad(params, grads, state_sums, state_steps, fused=None, grad_scale=None, found_inf=None, has_sparse_grad=False,
-            foreach=None, differentiable=False, has_complex=False, *, lr, weight_decay, lr_decay, eps, maximize):
-    """Performs one step of Adagrad on lists of tensors; `state_steps` are one-element tensors that
-    are incremented."""
-    _check_steps(state_steps)
-    if not params:
-        return
-    _check_foreach(foreach, differentiable)
-    if _amp_skips(grads, grad_scale, found_inf):
-        return
-    plan = None if has_sparse_grad else _plan("adagrad_step", params, differentiable, fused=bool(fused))
-    if plan is not None:
-        lr = _get_value(lr)
-    options = maximize, bool(weight_decay != 0)
-
-    def numbers(t):
-        return options, (lr / (1 + (t - 1) * lr_decay), eps, _get_value(weight_decay))
-
-    if not has_sparse_grad:
-        _update(plan, "adagrad_step", [params, state_sums], grads, _counted(plan, state_steps), numbers, differentiable, foreach=foreach)
-        return
-    for p, g, total, step in zip(params, grads, state_sums, state_steps):
-        if g.is_sparse:
-            _sparse_step(p, g, total, *numbers(_count(step)))
-        else:
-            _update(None, "adagrad_step", [[p], [total]], [g], _counted(None, [step]), numbers, differentiable)
-
-
-def _sparse_step(p, g, total, options, numbers):
-    """Applies a sparse gradient, which updates only the rows it contains."""
-    maximize, decay = options
-    size, eps, _ = numbers
-    if decay:
-        raise RuntimeError("weight_decay option is not compatible with sparse gradients")
-    g = (-g if maximize else g).coalesce()
-    rows = tuple(g._indices())
-    values = g._values()
-    if values.numel():
-        total.index_put_(rows, values * values, accumulate=True)
-        p.index_put_(rows, values / total[rows].sqrt().add_(eps) * -_get_value(size), accumulate=True)
+    step = _group_step(adagrad)

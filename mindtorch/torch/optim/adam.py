@@ -1,27 +1,39 @@
 """Adam (https://pytorch.org/docs/stable/generated/torch.optim.Adam.html); AdamW is Adam with decoupled weight decay."""
-from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.optim.optimizer import (
-    Optimizer,
-    _STEP,
-    _State,
-    _amp_skips,
-    _check_at_least_zero,
-    _check_betas,
-    _check_capturable,
-    _check_foreach,
-    _check_fused,
-    _check_lr,
-    _check_steps,
-    _counted,
-    _evaluate,
-    _get_value,
-    _update,
-    _upgrade,
-    _use_grad_for_differentiable,
-)
+    Optimizer, _STEP, _State, _amp_skips, _begin, _check_at_least_zero, _check_betas, _check_fused,
+    _check_lr, _counted, _get_value, _group_step, _update)
 
 __all__ = ["Adam", "adam"]
+
+
+def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=None, capturable=False,
+         differentiable=False, fused=None, grad_scale=None, found_inf=None, has_complex=False,
+         decoupled_weight_decay=False, *, amsgrad, beta1, beta2, lr, weight_decay, eps, maximize):
+    """Performs one step of Adam on lists of tensors; `state_steps` are one-element tensors that are
+    incremented."""
+    plan = _begin("adam_step", params, state_steps, foreach, differentiable, capturable, supports_xla=not foreach, fused=fused)
+    if _amp_skips(grads, grad_scale, found_inf):
+        return
+    if not differentiable:
+        lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
+    if plan is not None:
+        weight_decay = _get_value(weight_decay)
+    options = maximize, bool(weight_decay != 0), decoupled_weight_decay, amsgrad
+
+    def numbers(t):
+        return options, (lr / (1 - beta1 ** t), (1 - beta2 ** t) ** 0.5, eps, 1 - lr * weight_decay if decoupled_weight_decay else weight_decay,
+                         1 - beta1, beta2, 1 - beta2)
+
+    # A differentiable step keeps the step count as a tensor.
+    keys = map(_tensor_count, state_steps) if differentiable else _counted(plan, state_steps)
+    changed = [params, exp_avgs, exp_avg_sqs] + ([max_exp_avg_sqs] if amsgrad else [])
+    _update(plan, "adam_step", changed, grads, keys, numbers, differentiable, has_complex, foreach=foreach)
+
+
+def _tensor_count(step):
+    step += 1
+    return step.detach().clone()
 
 
 class Adam(Optimizer):
@@ -34,6 +46,7 @@ class Adam(Optimizer):
             AdamW.
     """
 
+    _added_options = dict(amsgrad=False, maximize=False, foreach=None, capturable=False, differentiable=False, decoupled_weight_decay=False, fused=None)
     _states = _STEP, _State("exp_avg"), _State("exp_avg_sq"), _State("max_exp_avg_sq", when=lambda group: group["amsgrad"])
     _lists = "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "step"
     _no_sparse = "Adam does not support sparse gradients, please consider SparseAdam instead"
@@ -62,59 +75,10 @@ class Adam(Optimizer):
             decoupled_weight_decay=decoupled_weight_decay))
         _check_fused(self, fused, foreach, differentiable)
 
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        _upgrade(self, amsgrad=False, maximize=False, foreach=None, capturable=False, differentiable=False,
-                 decoupled_weight_decay=False, fused=None)
+    def _init_group(self, group, *columns):
+        has_complex = super()._init_group(group, *columns)
+        if group["differentiable"] and any([t.requires_grad for t in columns[-1]]):
+            raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
+        return has_complex
 
-    @_use_grad_for_differentiable
-    def step(self, closure=None):
-        """Performs one update; returns the closure's loss."""
-        loss = _evaluate(closure)
-        for group in self.param_groups:
-            columns = [], [], [], [], [], []
-            has_complex = self._init_group(group, *columns)
-            if group["differentiable"] and any([t.requires_grad for t in columns[-1]]):
-                raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
-            beta1, beta2 = group["betas"]
-            adam(*columns, foreach=group["foreach"], capturable=group["capturable"],
-                 differentiable=group["differentiable"], fused=group["fused"],
-                 grad_scale=getattr(self, "grad_scale", None), found_inf=getattr(self, "found_inf", None),
-                 has_complex=has_complex, decoupled_weight_decay=group["decoupled_weight_decay"],
-                 amsgrad=group["amsgrad"], beta1=beta1, beta2=beta2, lr=group["lr"],
-                 weight_decay=group["weight_decay"], eps=group["eps"], maximize=group["maximize"])
-        return loss
-
-
-def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=None, capturable=False,
-         differentiable=False, fused=None, grad_scale=None, found_inf=None, has_complex=False,
-         decoupled_weight_decay=False, *, amsgrad, beta1, beta2, lr, weight_decay, eps, maximize):
-    """Performs one step of Adam on lists of tensors; `state_steps` are one-element tensors that are
-    incremented."""
-    _check_steps(state_steps)
-    if not params:
-        return
-    _check_foreach(foreach, differentiable)
-    _check_capturable(capturable, params, supports_xla=not foreach)
-    if _amp_skips(grads, grad_scale, found_inf):
-        return
-    plan = _plan("adam_step", params, differentiable, fused=bool(fused))
-    if not differentiable:
-        lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
-    if plan is not None:
-        weight_decay = _get_value(weight_decay)
-    options = maximize, bool(weight_decay != 0), decoupled_weight_decay, amsgrad
-
-    def numbers(t):
-        return options, (lr / (1 - beta1 ** t), (1 - beta2 ** t) ** 0.5, eps, 1 - lr * weight_decay if decoupled_weight_decay else weight_decay,
-                         1 - beta1, beta2, 1 - beta2)
-
-    # A differentiable step keeps the step count as a tensor.
-    keys = map(_tensor_count, state_steps) if differentiable else _counted(plan, state_steps)
-    changed = [params, exp_avgs, exp_avg_sqs] + ([max_exp_avg_sqs] if amsgrad else [])
-    _update(plan, "adam_step", changed, grads, keys, numbers, differentiable, has_complex, foreach=foreach)
-
-
-def _tensor_count(step):
-    step += 1
-    return step.detach().clone()
+    step = _group_step(adam)

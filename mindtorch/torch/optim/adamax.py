@@ -1,30 +1,33 @@
 """Adamax (https://pytorch.org/docs/stable/generated/torch.optim.Adamax.html)."""
-from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
-    Optimizer,
-    _STEP,
-    _State,
-    _check_at_least_zero,
-    _check_betas,
-    _check_capturable,
-    _check_foreach,
-    _check_lr,
-    _check_steps,
-    _counted,
-    _evaluate,
-    _get_value,
-    _update,
-    _upgrade,
-    _use_grad_for_differentiable,
-)
+    Optimizer, _STEP, _State, _begin, _check_at_least_zero, _check_betas, _check_lr, _counted,
+    _get_value, _group_step, _update)
 
 __all__ = ["Adamax", "adamax"]
+
+
+def adamax(params, grads, exp_avgs, exp_infs, state_steps, foreach=None, maximize=False, differentiable=False,
+           capturable=False, has_complex=False, *, eps, beta1, beta2, lr, weight_decay):
+    """Performs one step of Adamax on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
+    plan = _begin("adamax_step", params, state_steps, foreach, differentiable, capturable, supports_xla=not foreach)
+    if not differentiable:
+        lr = _get_value(lr)
+    if plan is not None:
+        beta1, beta2 = _get_value(beta1), _get_value(beta2)
+    options = maximize, bool(weight_decay != 0)
+
+    def numbers(t):
+        return options, (lr / (1 - beta1 ** t), eps, _get_value(weight_decay), 1 - beta1, beta2)
+
+    _update(plan, "adamax_step", [params, exp_avgs, exp_infs], grads, _counted(plan, state_steps), numbers, differentiable, foreach=foreach)
 
 
 class Adamax(Optimizer):
     """Adamax: Adam with an exponentially decayed maximum of the gradients instead of the second
     moment."""
 
+    _added_options = dict(foreach=None, maximize=False, differentiable=False, capturable=False)
     _states = _STEP, _State("exp_avg"), _State("exp_inf")
     _lists = "exp_avg", "exp_inf", "step"
     _no_sparse = "Adamax does not support sparse gradients"
@@ -39,41 +42,4 @@ class Adamax(Optimizer):
             lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
             differentiable=differentiable, capturable=capturable))
 
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        _upgrade(self, foreach=None, maximize=False, differentiable=False, capturable=False)
-
-    @_use_grad_for_differentiable
-    def step(self, closure=None):
-        """Performs one update; returns the closure's loss."""
-        loss = _evaluate(closure)
-        for group in self.param_groups:
-            columns = [], [], [], [], []
-            has_complex = self._init_group(group, *columns)
-            beta1, beta2 = group["betas"]
-            adamax(*columns, foreach=group["foreach"], maximize=group["maximize"],
-                   differentiable=group["differentiable"], capturable=group["capturable"], has_complex=has_complex,
-                   eps=group["eps"], beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"])
-        return loss
-
-
-def adamax(params, grads, exp_avgs, exp_infs, state_steps, foreach=None, maximize=False, differentiable=False,
-           capturable=False, has_complex=False, *, eps, beta1, beta2, lr, weight_decay):
-    """Performs one step of Adamax on lists of tensors; `state_steps` are one-element tensors that
-    are incremented."""
-    _check_steps(state_steps)
-    if not params:
-        return
-    _check_foreach(foreach, differentiable)
-    _check_capturable(capturable, params, supports_xla=not foreach)
-    plan = _plan("adamax_step", params, differentiable)
-    if not differentiable:
-        lr = _get_value(lr)
-    if plan is not None:
-        beta1, beta2 = _get_value(beta1), _get_value(beta2)
-    options = maximize, bool(weight_decay != 0)
-
-    def numbers(t):
-        return options, (lr / (1 - beta1 ** t), eps, _get_value(weight_decay), 1 - beta1, beta2)
-
-    _update(plan, "adamax_step", [params, exp_avgs, exp_infs], grads, _counted(plan, state_steps), numbers, differentiable, foreach=foreach)
+    step = _group_step(adamax)

@@ -1,73 +1,11 @@
 """NAdam (https://pytorch.org/docs/stable/generated/torch.optim.NAdam.html)."""
 import mindtorch.torch as torch
-from mindtorch.core.device.fused_optim import plan as _plan, scale_number
+from mindtorch.core.device.fused_optim import scale_number
 from mindtorch.torch.optim.optimizer import (
-    Optimizer,
-    _STEP,
-    _State,
-    _check_at_least_zero,
-    _check_betas,
-    _check_capturable,
-    _check_foreach,
-    _check_lr,
-    _check_steps,
-    _counted,
-    _evaluate,
-    _host_number,
-    _get_value,
-    _update,
-    _upgrade,
-    _use_grad_for_differentiable,
-)
+    Optimizer, _STEP, _State, _begin, _check_at_least_zero, _check_betas, _check_lr, _counted,
+    _get_value, _group_step, _host_number, _update)
 
 __all__ = ["NAdam", "nadam"]
-
-
-class NAdam(Optimizer):
-    """NAdam: Adam with Nesterov momentum, whose schedule is set by momentum_decay.
-
-    Args:
-        decoupled_weight_decay: shrinks the parameters instead of adding to the gradients.
-    """
-
-    _states = (_STEP, _State("mu_product", lambda p, g, group: _host_number(1.0)), _State("exp_avg"), _State("exp_avg_sq"))
-    _lists = "exp_avg", "exp_avg_sq", "mu_product", "step"
-    _no_sparse = "NAdam does not support sparse gradients"
-
-    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3,
-                 decoupled_weight_decay=False, *, foreach=None, maximize=False, capturable=False, differentiable=False):
-        _check_lr(lr)
-        _check_at_least_zero(eps=eps)
-        _check_betas(betas)
-        _check_at_least_zero(weight_decay=weight_decay, momentum_decay=momentum_decay)
-        super().__init__(params, dict(
-            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
-            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach, capturable=capturable,
-            differentiable=differentiable))
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        _upgrade(self, maximize=False, foreach=None, capturable=False, differentiable=False,
-                 decoupled_weight_decay=False)
-        for group in self.param_groups:
-            for p in group["params"]:
-                s = self.state.get(p, ())
-                if "mu_product" in s and not torch.is_tensor(s["mu_product"]):
-                    s["mu_product"] = _host_number(float(s["mu_product"]))
-
-    @_use_grad_for_differentiable
-    def step(self, closure=None):
-        """Performs one update; returns the closure's loss."""
-        loss = _evaluate(closure)
-        for group in self.param_groups:
-            columns = [], [], [], [], [], []
-            has_complex = self._init_group(group, *columns)
-            beta1, beta2 = group["betas"]
-            nadam(*columns, decoupled_weight_decay=group["decoupled_weight_decay"], foreach=group["foreach"],
-                  capturable=group["capturable"], differentiable=group["differentiable"], has_complex=has_complex,
-                  maximize=group["maximize"], beta1=beta1, beta2=beta2, lr=group["lr"],
-                  weight_decay=group["weight_decay"], momentum_decay=group["momentum_decay"], eps=group["eps"])
-        return loss
 
 
 def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoupled_weight_decay=False, foreach=None,
@@ -75,16 +13,10 @@ def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoup
           momentum_decay, eps):
     """Performs one step of NAdam on lists of tensors; `state_steps` and `mu_products` are updated
     in place."""
-    _check_steps(state_steps)
     if not all(torch.is_tensor(t) for t in mu_products):
         raise RuntimeError("API has changed, `mu_products` argument must contain a list of singleton tensors")
-    if not params:
-        return
-    _check_foreach(foreach, differentiable)
-    _check_capturable(capturable, params,
-                      "params, mu_products, and state_steps" if foreach else "params, mu_products and state_steps",
-                      supports_xla=not foreach)
-    plan = _plan("nadam_step", params, differentiable)
+    plan = _begin("nadam_step", params, state_steps, foreach, differentiable, capturable, supports_xla=not foreach,
+                  checked="params, mu_products, and state_steps" if foreach else "params, mu_products and state_steps")
     options = maximize, bool(weight_decay != 0), decoupled_weight_decay
     if plan is not None:
         lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
@@ -116,3 +48,29 @@ def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoup
 def _momentum(beta1, decay, t):
     """Returns the momentum of step `t`."""
     return beta1 * (1 - 0.5 * 0.96 ** (t * decay))
+
+
+class NAdam(Optimizer):
+    """NAdam: Adam with Nesterov momentum, whose schedule is set by momentum_decay.
+
+    Args:
+        decoupled_weight_decay: shrinks the parameters instead of adding to the gradients.
+    """
+
+    _added_options = dict(maximize=False, foreach=None, capturable=False, differentiable=False, decoupled_weight_decay=False)
+    _states = (_STEP, _State("mu_product", lambda p, g, group: _host_number(1.0), scalar=True), _State("exp_avg"), _State("exp_avg_sq"))
+    _lists = "exp_avg", "exp_avg_sq", "mu_product", "step"
+    _no_sparse = "NAdam does not support sparse gradients"
+
+    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3,
+                 decoupled_weight_decay=False, *, foreach=None, maximize=False, capturable=False, differentiable=False):
+        _check_lr(lr)
+        _check_at_least_zero(eps=eps)
+        _check_betas(betas)
+        _check_at_least_zero(weight_decay=weight_decay, momentum_decay=momentum_decay)
+        super().__init__(params, dict(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
+            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach, capturable=capturable,
+            differentiable=differentiable))
+
+    step = _group_step(nadam)

@@ -7,6 +7,7 @@ In addition to PyTorch's interface, an optimizer has `parameters` and accepts gr
 import functools
 import inspect
 import itertools
+import operator
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable
@@ -196,20 +197,6 @@ def _check_at_least_zero(**values):
             raise ValueError(f"Invalid {names.get(name, name)} value: {value}")
 
 
-def _check_foreach(foreach, differentiable):
-    if foreach and differentiable:
-        raise AssertionError("_foreach ops don't support autograd")
-
-
-def _check_capturable(capturable, params, what="params and state_steps", supports_xla=True):
-    """Raises PyTorch's error for parameters on a CPU: steps cannot be captured there."""
-    if not capturable:
-        return
-    devices = _get_capturable_supported_devices(supports_xla)
-    if any(p.device.type not in (*devices, "npu") for p in params):
-        raise AssertionError(f"If capturable=True, {what} must be on supported devices: {devices}.")
-
-
 def _check_steps(state_steps):
     for t in state_steps:
         if not is_tensor(t):
@@ -232,20 +219,6 @@ def _zeros(p):
     return torch.zeros_like(p, memory_format=torch.preserve_format)
 
 
-def _upgrade(optimizer, with_steps=True, **defaults):
-    """Completes states saved by older versions in __setstate__: adds missing options, converts
-    scalar steps to tensors."""
-    for group in optimizer.param_groups:
-        for name, value in defaults.items():
-            group.setdefault(name, value)
-        if not with_steps:
-            continue
-        for p in group["params"]:
-            state = optimizer.state.get(p, ())
-            if "step" in state and not isinstance(state["step"], MSTensor):
-                state["step"] = _host_number(float(state["step"]), _get_scalar_dtype(group.get("fused")))
-
-
 def _amp_skips(grads, grad_scale, found_inf):
     """Unscales gradients in place, like a fused step under GradScaler; True if the step must be
     skipped."""
@@ -266,15 +239,35 @@ class _State:
         make: make(parameter, gradient, group) is called before the first step. None: the tensor
             already exists, or (optional) the first step creates it.
         when: when(group) is True if the group's options require the tensor.
+        scalar: states saved by older versions have a Python number here.
     """
 
-    __slots__ = ("name", "make", "when", "optional")
+    __slots__ = ("name", "make", "when", "optional", "scalar")
 
-    def __init__(self, name, make=lambda p, g, group: _zeros(p), when=None, optional=False):
-        self.name, self.make, self.when, self.optional = name, make, when, optional
+    def __init__(self, name, make=lambda p, g, group: _zeros(p), when=None, optional=False, scalar=False):
+        self.name, self.make, self.when, self.optional, self.scalar = name, make, when, optional, scalar
 
 
-_STEP = _State("step", lambda p, g, group: _zero_step(group.get("fused")))
+_STEP = _State("step", lambda p, g, group: _zero_step(group.get("fused")), scalar=True)
+
+
+def _begin(name, params, state_steps, foreach, differentiable, capturable=False, *, supports_xla=True, checked="params and state_steps",
+           fused=False):
+    """Checks the arguments of an algorithm and returns the plan of its fused kernel.
+
+    The plan is None if tensor ops have to do the update: the name is None, there are no parameters,
+    or the kernel does not support them.
+    """
+    _check_steps(state_steps)
+    if not params:
+        return None
+    if foreach and differentiable:
+        raise AssertionError("_foreach ops don't support autograd")
+    if capturable:
+        devices = _get_capturable_supported_devices(supports_xla)
+        if any(p.device.type not in (*devices, "npu") for p in params):
+            raise AssertionError(f"If capturable=True, {checked} must be on supported devices: {devices}.")
+    return fused_optim.plan(name, params, differentiable, fused=bool(fused)) if name is not None else None
 
 
 def _counted(plan, state_steps):
@@ -327,6 +320,66 @@ def _update(plan, name, changed, grads, keys, make, differentiable=False, real=T
             row = [torch.view_as_real(x) for x in row]
         out.append(update(space, *(make if constant else make(key)), *row))
     return out
+
+
+# Options of a group that fill several arguments of an algorithm.
+_SPLIT_OPTIONS = {
+    "betas": ("beta1", "beta2"),
+    "etas": ("etaminus", "etaplus"),
+    "step_sizes": ("step_size_min", "step_size_max"),
+    "eps": ("eps1", "eps2"),
+}
+
+
+def _group_step(algorithm, lists=None, without=(), after=None):
+    """Returns the method `step` of an optimizer, which calls `algorithm` for each parameter group.
+
+    The arguments are the lists that `_init_group` fills, the group's options and the gradient
+    scaler's attributes, by the names in the signature of `algorithm`.
+
+    Args:
+        lists: names of the arguments in the order of `_init_group`, by default those without a
+            default value.
+        without: arguments that are no options of a group.
+        after: after(optimizer, group, *lists) runs after each call.
+    """
+    parameters = inspect.signature(algorithm).parameters.values()
+    wanted = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    lists = lists or wanted
+    order = [lists.index(name) for name in wanted] if lists != wanted else None
+    names = [p.name for p in parameters if p.name not in (*lists, *without)]
+    flags = [name for name in ("has_sparse_grad", "has_complex") if name in names]
+    scaling = [name for name in ("grad_scale", "found_inf") if name in names]
+    split = [(option, parts) for option, parts in _SPLIT_OPTIONS.items() if parts[0] in names]
+    options = [name for name in names if name not in itertools.chain(flags, scaling, *(parts for _, parts in split))]
+    read = operator.itemgetter(*options)
+
+    def step(self, closure=None):
+        """Performs one update; returns the closure's loss."""
+        old = mode.on
+        mode.on = bool(self.defaults.get("differentiable", False))
+        try:
+            loss = None if closure is None else _evaluate(closure)
+            for group in self.param_groups:
+                columns = [[] for _ in lists]
+                found = self._init_group(group, *columns)
+                arguments = dict(zip(options, read(group)))
+                if len(flags) > 1:
+                    arguments.update(zip(flags, found))
+                elif flags:
+                    arguments[flags[0]] = found
+                for option, (first, second) in split:
+                    arguments[first], arguments[second] = group[option]
+                for name in scaling:
+                    arguments[name] = getattr(self, name, None)
+                algorithm(*[columns[i] for i in order] if order else columns, **arguments)
+                if after is not None:
+                    after(self, group, *columns)
+            return loss
+        finally:
+            mode.on = old
+
+    return step
 
 
 # ------------------------------------------------------------------ graph mode
@@ -433,6 +486,15 @@ class Optimizer:
         self._make_hooks()
         self._patch_step_function()
         self.defaults.setdefault("differentiable", False)
+        scalars = [s.name for s in self._states if s.scalar]
+        for group in self.param_groups:
+            for name, value in self._added_options.items():
+                group.setdefault(name, value)
+            for p in group["params"] if scalars else ():
+                state = self.state.get(p, {})
+                for name in scalars:
+                    if name in state and not isinstance(state[name], MSTensor):
+                        state[name] = _host_number(float(state[name]), _get_scalar_dtype(group.get("fused")))
 
     def __repr__(self):
         text = self.__class__.__name__ + " ("
@@ -472,10 +534,12 @@ class Optimizer:
 
         @functools.wraps(func)
         def wrapper(*args, **kwargs):
-            self, *rest = args
+            self = args[0]
             if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks
                     or _global_optimizer_post_hooks):
-                return call(self, rest, kwargs)
+                if len(args) == 1 and not device_dispatch.USED:
+                    return func(*args, **kwargs)
+                return call(self, args[1:], kwargs)
             for hook in [*_global_optimizer_pre_hooks.values(), *self._optimizer_step_pre_hooks.values()]:
                 result = hook(self, args, kwargs)
                 if result is None:
@@ -541,6 +605,7 @@ class Optimizer:
                 g.zero_()
 
     # ---- declarations of an elementwise algorithm, and how its lists are filled
+    _added_options: dict = {}  # options that states saved by older versions lack, with their values
     _states = ()  # `_State` of each tensor, in the order of a state dict
     _lists = ()  # their names, in the order of the lists that `_init_group` fills
     _no_sparse = None  # error message for a sparse gradient; None if supported
@@ -563,7 +628,7 @@ class Optimizer:
                 continue
             if fused == "step":
                 _device_dtype_check_for_fused(p)
-            if g.is_sparse or g.__class__ is CompressedTensor:
+            if g.__class__ is not Tensor and (g.is_sparse or g.__class__ is CompressedTensor):
                 if self._no_sparse is not None:
                     raise RuntimeError(self._no_sparse)
                 has_sparse = True

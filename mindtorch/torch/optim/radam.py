@@ -1,68 +1,11 @@
 """RAdam (https://pytorch.org/docs/stable/generated/torch.optim.RAdam.html)."""
 import math
 
-from mindtorch.core.device.fused_optim import plan as _plan
 from mindtorch.torch.optim.optimizer import (
-    Optimizer,
-    _STEP,
-    _State,
-    _check_at_least_zero,
-    _check_betas,
-    _check_capturable,
-    _check_foreach,
-    _check_lr,
-    _check_steps,
-    _counted,
-    _evaluate,
-    _get_value,
-    _update,
-    _upgrade,
-    _use_grad_for_differentiable,
-)
+    Optimizer, _STEP, _State, _begin, _check_at_least_zero, _check_betas, _check_lr, _counted,
+    _get_value, _group_step, _update)
 
 __all__ = ["RAdam", "radam"]
-
-
-class RAdam(Optimizer):
-    """RAdam: Adam that omits the adaptive learning rate in the first steps, until its variance is
-    tractable.
-
-    Args:
-        decoupled_weight_decay: shrinks the parameters instead of adding to the gradients.
-    """
-
-    _states = _STEP, _State("exp_avg"), _State("exp_avg_sq")
-    _lists = "exp_avg", "exp_avg_sq", "step"
-    _no_sparse = "RAdam does not support sparse gradients"
-
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *,
-                 foreach=None, maximize=False, capturable=False, differentiable=False):
-        _check_lr(lr)
-        _check_at_least_zero(eps=eps)
-        _check_betas(betas)
-        _check_at_least_zero(weight_decay=weight_decay)
-        super().__init__(params, dict(
-            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
-            capturable=capturable, decoupled_weight_decay=decoupled_weight_decay, differentiable=differentiable))
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        _upgrade(self, foreach=None, maximize=False, differentiable=False, decoupled_weight_decay=False,
-                 capturable=False)
-
-    @_use_grad_for_differentiable
-    def step(self, closure=None):
-        """Performs one update; returns the closure's loss."""
-        loss = _evaluate(closure)
-        for group in self.param_groups:
-            columns = [], [], [], [], []
-            has_complex = self._init_group(group, *columns)
-            beta1, beta2 = group["betas"]
-            radam(*columns, decoupled_weight_decay=group["decoupled_weight_decay"], foreach=group["foreach"],
-                  differentiable=group["differentiable"], capturable=group["capturable"], has_complex=has_complex,
-                  maximize=group["maximize"], beta1=beta1, beta2=beta2, lr=group["lr"],
-                  weight_decay=group["weight_decay"], eps=group["eps"])
-        return loss
 
 
 def radam(params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_decay=False, foreach=None,
@@ -70,12 +13,7 @@ def radam(params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_de
           eps):
     """Performs one step of RAdam on lists of tensors; `state_steps` are one-element tensors that
     are incremented."""
-    _check_steps(state_steps)
-    if not params:
-        return
-    _check_foreach(foreach, differentiable)
-    _check_capturable(capturable, params, supports_xla=not foreach)
-    plan = _plan("radam_step", params, differentiable)
+    plan = _begin("radam_step", params, state_steps, foreach, differentiable, capturable, supports_xla=not foreach)
     if plan is not None:
         lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
     rate = lr if differentiable else _get_value(lr)
@@ -99,3 +37,29 @@ def _rectification(beta2, step):
     if length <= 5.0:
         return None
     return math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
+
+
+class RAdam(Optimizer):
+    """RAdam: Adam that omits the adaptive learning rate in the first steps, until its variance is
+    tractable.
+
+    Args:
+        decoupled_weight_decay: shrinks the parameters instead of adding to the gradients.
+    """
+
+    _added_options = dict(foreach=None, maximize=False, differentiable=False, decoupled_weight_decay=False, capturable=False)
+    _states = _STEP, _State("exp_avg"), _State("exp_avg_sq")
+    _lists = "exp_avg", "exp_avg_sq", "step"
+    _no_sparse = "RAdam does not support sparse gradients"
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *,
+                 foreach=None, maximize=False, capturable=False, differentiable=False):
+        _check_lr(lr)
+        _check_at_least_zero(eps=eps)
+        _check_betas(betas)
+        _check_at_least_zero(weight_decay=weight_decay)
+        super().__init__(params, dict(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
+            capturable=capturable, decoupled_weight_decay=decoupled_weight_decay, differentiable=differentiable))
+
+    step = _group_step(radam)

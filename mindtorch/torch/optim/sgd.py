@@ -1,67 +1,8 @@
 """Stochastic gradient descent (https://pytorch.org/docs/stable/generated/torch.optim.SGD.html)."""
 from mindtorch.core.device.fused_optim import empty_buffer_like, plan as _plan
-from mindtorch.torch.optim.optimizer import (
-    Optimizer,
-    _State,
-    _amp_skips,
-    _check_at_least_zero,
-    _check_fused,
-    _check_lr,
-    _evaluate,
-    _get_value,
-    _update,
-    _upgrade,
-    _use_grad_for_differentiable,
-)
+from mindtorch.torch.optim.optimizer import Optimizer, _State, _amp_skips, _check_at_least_zero, _check_fused, _check_lr, _get_value, _group_step, _update
 
 __all__ = ["SGD", "sgd"]
-
-
-class SGD(Optimizer):
-    """Stochastic gradient descent with optional momentum.
-
-    Args:
-        lr, momentum, dampening, weight_decay: at least 0; lr and weight_decay may be
-            one-element tensors.
-        nesterov: requires momentum and zero dampening.
-    """
-
-    _states = _State("momentum_buffer", None, lambda group: group["momentum"] != 0, optional=True),
-    _lists = "momentum_buffer",
-    _fused_checks = "step"
-    _tells = "sparse"
-
-    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False,
-                 foreach=None, differentiable=False, fused=None):
-        _check_lr(lr)
-        _check_at_least_zero(momentum=momentum, weight_decay=weight_decay)
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(params, dict(
-            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-            maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
-        _check_fused(self, fused, foreach, differentiable)
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        _upgrade(self, with_steps=False, nesterov=False, maximize=False, foreach=None, differentiable=False,
-                 fused=False)
-
-    @_use_grad_for_differentiable
-    def step(self, closure=None):
-        """Performs one update; returns the closure's loss."""
-        loss = _evaluate(closure)
-        for group in self.param_groups:
-            params, grads, buffers = [], [], []
-            sparse = self._init_group(group, params, grads, buffers)
-            sgd(params, grads, buffers, has_sparse_grad=sparse, foreach=group["foreach"], fused=group["fused"],
-                grad_scale=getattr(self, "grad_scale", None), found_inf=getattr(self, "found_inf", None),
-                weight_decay=group["weight_decay"], momentum=group["momentum"], lr=group["lr"],
-                dampening=group["dampening"], nesterov=group["nesterov"], maximize=group["maximize"])
-            if group["momentum"] != 0:
-                for p, buffer in zip(params, buffers):
-                    self.state[p]["momentum_buffer"] = buffer
-        return loss
 
 
 def sgd(params, d_p_list, momentum_buffer_list, has_sparse_grad=False, foreach=None, fused=None, grad_scale=None,
@@ -100,3 +41,38 @@ def _fill_missing(params, buffers):
                 # this.
                 made[id(p)] = p._with_local(buffer) if hasattr(p, "_with_local") else buffer
             buffers[i] = made[id(p)]
+
+
+def _store_buffers(optimizer, group, params, grads, buffers):
+    if group["momentum"] != 0:
+        for p, buffer in zip(params, buffers):
+            optimizer.state[p]["momentum_buffer"] = buffer
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with optional momentum.
+
+    Args:
+        lr, momentum, dampening, weight_decay: at least 0; lr and weight_decay may be
+            one-element tensors.
+        nesterov: requires momentum and zero dampening.
+    """
+
+    _added_options = dict(nesterov=False, maximize=False, foreach=None, differentiable=False, fused=False)
+    _states = _State("momentum_buffer", None, lambda group: group["momentum"] != 0, optional=True),
+    _lists = "momentum_buffer",
+    _fused_checks = "step"
+    _tells = "sparse"
+
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False,
+                 foreach=None, differentiable=False, fused=None):
+        _check_lr(lr)
+        _check_at_least_zero(momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, dict(
+            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+            maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
+        _check_fused(self, fused, foreach, differentiable)
+
+    step = _group_step(sgd, after=_store_buffers)
