@@ -1,11 +1,12 @@
 """The autograd engine: traverses the nodes, sums gradients and runs hooks."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -188,9 +189,8 @@ class GraphTask:
         return found
 
     # -- the pass
-    def run(self, grads: Sequence[Any]) -> None:
-        """Runs the pass from the gradients of the roots."""
-        under = _engine_state.state
+    def run(self, under: _State, grads: Sequence[Any]) -> None:
+        """Runs the pass from the gradients of the roots. under: the state of this thread."""
         outer = under.current
         packing = autograd_graph.get_saved_hooks() if autograd_graph.saved_hooks else ()
         old_mode = mode.on
@@ -503,19 +503,21 @@ class _State:
         depth      number of nested backward passes
         current    the innermost one
         callbacks  called when the outermost one has ended
+        check      called before each one; raises an exception if it is not allowed
     """
 
-    __slots__ = ("depth", "current", "callbacks")
+    __slots__ = ("depth", "current", "callbacks", "check")
 
     depth: int
     current: GraphTask | None
     callbacks: tuple[Callable[[], object], ...]
+    check: Callable[[], None] | None
 
 
 class _EngineState(threading.local):
     def __init__(self) -> None:
         self.state = s = _State()
-        s.depth, s.current, s.callbacks = 0, None, ()
+        s.depth, s.current, s.callbacks, s.check = 0, None, (), None
 
 
 _engine_state = _EngineState()
@@ -524,6 +526,17 @@ _engine_state = _EngineState()
 def current_graph_task() -> GraphTask | None:
     """Returns the innermost backward pass of this thread; None outside of one."""
     return _engine_state.state.current
+
+
+@contextlib.contextmanager
+def checking(fn: Callable[[], None]) -> Iterator[None]:
+    """Context manager: this thread calls fn() before each backward pass; fn may raise."""
+    under = _engine_state.state
+    before, under.check = under.check, fn
+    try:
+        yield
+    finally:
+        under.check = before
 
 
 def queue_callback(fn: Callable[[], object]) -> None:
@@ -578,16 +591,19 @@ def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], retain_graph: bo
     Without `inputs`, every leaf reached accumulates into .grad. With `inputs`, either only these
     accumulate (`accumulate`) or their gradients are returned (None where unreached).
     """
+    under = _engine_state.state
+    if under.check is not None:
+        under.check()
     trace = replay.backward.of(roots) if replay.backward.spans and replay.current.session is None else None
     if trace is None:
-        return _run_backward(roots, grads, retain_graph, create_graph, inputs, accumulate)
+        return _run_backward(under, roots, grads, retain_graph, create_graph, inputs, accumulate)
     with replay.session(trace):  # after a compiled forward
-        return _run_backward(roots, grads, retain_graph, create_graph, inputs, accumulate)
+        return _run_backward(under, roots, grads, retain_graph, create_graph, inputs, accumulate)
 
 
-def _run_backward(roots, grads, retain_graph, create_graph, inputs, accumulate):
+def _run_backward(under, roots, grads, retain_graph, create_graph, inputs, accumulate):
     task = GraphTask(roots, inputs, retain_graph, create_graph, accumulate)
-    task.run(grads)
+    task.run(under, grads)
     return task.captured if task.returns else None
 
 

@@ -1,7 +1,10 @@
 """torch.autograd.Function: custom operations with hand-written gradients."""
 import functools
 import importlib
+import threading
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from mindtorch.core.transforms import vmap, functorch_levels
 from mindtorch.core.autograd import forward_ad
@@ -125,6 +128,16 @@ class BackwardCFunction(Node, FunctionCtx):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
 
+class _Recording(threading.local):
+    """record(function class, args, kwargs), set while this thread exports a program: returns the
+    function's result, or NotImplemented if the call is not recorded as one node."""
+
+    record: Callable[[type, tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+
+recording = _Recording()
+
+
 class _FunctionMeta(type):
     def __init__(cls, name, bases, attrs):
         super().__init__(name, bases, attrs)
@@ -184,6 +197,10 @@ class Function(metaclass=_FunctionMeta):
     def apply(cls, *args, **kwargs):
         """Runs forward and records the function. If an argument has a tangent, jvp computes the
         tangents of the outputs."""
+        if recording.record is not None:
+            out = recording.record(cls, args, kwargs)
+            if out is not NotImplemented:
+                return out
         if dispatch_state.dual is not None and dispatch_state.dual(*args, *kwargs.values()):
             return _function_tangents.apply(cls, args, kwargs)
         if dispatch_state.primitives:

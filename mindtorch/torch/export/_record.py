@@ -11,7 +11,7 @@ from mindtorch.core.tensor.tensor import Tensor, is_tensor, wrap_array
 from mindtorch.core.compile.tracing import AsRan, active, trace
 from mindtorch.torch._dynamo._capture import _has_mask, _size_from_values
 from mindtorch.torch._dynamo.exc import Unsupported, UserError
-from mindtorch.torch.autograd.function import Function
+from mindtorch.torch.autograd.function import Function, recording
 from mindtorch.torch.export._sizes import Free, assignments, mark
 from mindtorch.torch.export.dynamic_shapes import Dim
 from mindtorch.torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -74,13 +74,12 @@ def undone(tensors):
 def _complete_functions():
     """Context manager: `autograd.Function.apply` is recorded as one call of the graph, with its own
     gradient."""
-    before = Function.__dict__["apply"]
-    apply = before.__func__
+    apply = Function.__dict__["apply"].__func__
 
-    def recorded(cls, *args, **kwargs):
+    def record(cls, args, kwargs):
         t = active.tracer
         if t is None or t.paused:
-            return apply(cls, *args, **kwargs)
+            return NotImplemented
         node = Node("function.apply", apply, (cls, *t.encode(args)), t.encode(kwargs), [])
         t.paused += 1
         try:
@@ -89,11 +88,11 @@ def _complete_functions():
             t.paused -= 1
         t.finish(node, out)
         return out
-    Function.apply = classmethod(recorded)
+    before, recording.record = recording.record, record
     try:
         yield
     finally:
-        Function.apply = before
+        recording.record = before
 
 
 def _escape(strict):

@@ -1,6 +1,5 @@
 """torch.fx.experimental.proxy_tensor.make_fx: traces the operators that a function calls into an fx
 graph."""
-import contextlib
 import inspect
 
 from mindtorch.backend.graph import Value
@@ -33,7 +32,7 @@ def make_fx(f, args, decompositions):
     def call(tensors):
         flat, result["out"] = pytree.tree_flatten(f(*pytree.tree_unflatten(leaves, in_spec)))
         return flat
-    with _complete_functions(), _no_backward():
+    with _complete_functions(), engine.checking(_no_backward):
         graph, out = trace(call, inputs, leaf=lambda name: True, call=lambda fn, xs: fn(xs), escaped=_escaped, kind=Recorder)
     build = _Build(f, graph, leaves, in_spec, result["out"], args)
     try:
@@ -64,22 +63,11 @@ def _escaped(name):
                        "by data-dependent control flow or similar.")
 
 
-@contextlib.contextmanager
 def _no_backward():
-    """Context manager: derivatives requested by this thread raise NotImplementedError, because a
-    recording would contain their values as constants."""
-    before = engine.run_backward
-
-    def run_backward(*args, **kwargs):
-        if active.tracer is not None:
-            raise NotImplementedError("torch.fx.experimental.proxy_tensor.make_fx of a function that computes derivatives is not supported: they are not "
-                                      "recorded")
-        return before(*args, **kwargs)
-    engine.run_backward = run_backward
-    try:
-        yield
-    finally:
-        engine.run_backward = before
+    """Raises NotImplementedError, because a recording would contain derivatives as constants."""
+    if active.tracer is not None:
+        raise NotImplementedError("torch.fx.experimental.proxy_tensor.make_fx of a function that computes derivatives is not supported: they are not "
+                                  "recorded")
 
 
 class _Build:
