@@ -601,7 +601,7 @@ def declare(rules):
 
 
 for _f in PRIMITIVES.values():
-    if _f.prim.elementwise:
+    if _f.prim.elementwise and _f.prim.batch is None:
         _f.prim.batch = pointwise
 declare({
     _POINTWISE: pointwise, _LIKE_FIRST: like_first, "fill masked_fill": filled, _LEADING: leading, _ALONG: along, "linalg_vector_norm": vector_norm,

@@ -1,10 +1,12 @@
 """Information on ops and primitives, read from their records: `coverage --kernels` and `coverage
 --op NAME`."""
+import collections
 import contextlib
 import functools
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -32,20 +34,26 @@ from mindtorch.backend.mindspore import kernels as own
 kernels.load(own)
 kernels.TABLES.pop("npu", None)
 own.fill_table()
-print(json.dumps({n: sorted(t.name for t in f.only) if getattr(f, "only", None) else [] for n, f in kernels.TABLES["npu"].items()}))
+from mindtorch.tools._kernels import place
+print(json.dumps({n: (sorted(t.name for t in f.only) if getattr(f, "only", None) else [], place(f)) for n, f in kernels.TABLES["npu"].items()}))
 """
 
 
-@functools.cache
 def of_target(target):
     """Returns {name: supported element types ([]: any)} of the npu device's kernels on a MindSpore
     target, which need not be available here."""
+    return {n: only for n, (only, _) in _table_of_target(target).items()}
+
+
+@functools.cache
+def _table_of_target(target):
+    """Returns {name: (supported element types, source location)} of a target's kernels."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("MINDTORCH_NPU")}
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run([sys.executable, "-c", _ASK, target], env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the kernels for {target} cannot be listed: {done.stderr[-800:]}")
-    return {n: tuple(only) for n, only in json.loads(done.stdout.splitlines()[-1]).items()}
+    return {n: (tuple(only), where) for n, (only, where) in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
 def targets(on):
@@ -198,24 +206,7 @@ def names_of(op):
 def parts_of(fn, depth=2):
     """Returns the primitives that a function's code references, including those of the ops
     functions that it references."""
-    found, seen = [], set()
-
-    def look(f, left):
-        f = inspect.unwrap(f)
-        code = getattr(f, "__code__", None)
-        if code is None or code in seen:
-            return
-        seen.add(code)
-        cells = _cells(f)
-        for n in (*code.co_names, *code.co_freevars):
-            x = cells.get(n, f.__globals__.get(n))
-            if hasattr(x, "prim"):
-                if x.prim.name not in found:
-                    found.append(x.prim.name)
-            elif left and inspect.isfunction(x) and x.__module__.startswith("mindtorch.ops"):
-                look(x, left - 1)
-    look(fn, depth)
-    return found
+    return list(dict.fromkeys(x.prim.name for _, x in _referenced(fn, depth, set()) if hasattr(x, "prim")))
 
 
 def _cells(f):
@@ -239,12 +230,15 @@ def place(fn):
 
 def describe_op(op):
     op = op.main
-    yield f"op {op.qualname}{op.signature}"
+    yield f"op {op.qualname}{typed(op)}"
     doc = (op.body.__doc__ or "").strip().splitlines()
     if doc:
         yield f"  {doc[0]}"
     yield f"  declared   {place(op.body)}"
     yield f"  names      {' '.join(names_of(op))}{' (out=)' if op.out else ''}"
+    yield f"  aten       {op.aten_name}"
+    yield f"  tags       {' '.join(sorted(op.tags)) or 'none'}{f' ({op.condition})' if op.condition else ''}"
+    yield f"  promotion  {' '.join(promotions_of(op.body)) or 'none in its code'}"
     yield f"  autocast   {'depends on the arguments' if callable(op.autocast) else op.autocast or 'unchanged'}"
     if op.inplace or op.out:
         yield f"  overlap    {op.overlap or 'not checked for out='}"
@@ -252,28 +246,120 @@ def describe_op(op):
     yield f"  capture    {op.capture or 'recorded'}"
     if op.writes:
         yield f"  writes     unless {op.writes[0]} is {op.writes[1]}"
+    yield f"  batching   {_batching_of_op(op)}"
     yield f"  lowering   {place(op.lowering) if op.lowering else 'by its primitives'}"
     yield f"  primitives {' '.join(parts_of(op.body)) or 'none in its code'}"
+    files = tests_of(op.name)
+    yield f"  tests      {' '.join(files[:8]) or 'none has its name'}{f' and {len(files) - 8} more' if len(files) > 8 else ''}"
+
+
+def typed(op):
+    """Returns the signature with the annotations of number parameters."""
+    from mindtorch.core.dispatch.op_schema import ANNOTATIONS
+
+    class Spelled(str):
+        __repr__ = str.__str__
+    kinds, given = op.arg_kinds, op.signature
+    return str(given.replace(parameters=[p.replace(annotation=Spelled(ANNOTATIONS[kinds[n]])) if n in kinds else p for n, p in given.parameters.items()]))
+
+
+def promotions_of(fn):
+    """Returns the functions of core/dispatch/type_promotion.py that an op's code references."""
+    f, found = inspect.unwrap(fn), []
+    for name, x in _referenced(f, 2, set()):
+        if getattr(x, "__module__", None) == "mindtorch.core.dispatch.type_promotion" and name not in found:
+            found.append(name)
+    return found
+
+
+def _referenced(fn, depth, seen):
+    """Yields (name, object) for what a function's code references, and helpers in ops/ reference."""
+    f = inspect.unwrap(fn)
+    code = getattr(f, "__code__", None)
+    if code is None or code in seen:
+        return
+    seen.add(code)
+    cells = _cells(f)
+    for n in (*code.co_names, *code.co_freevars):
+        x = cells.get(n, f.__globals__.get(n))
+        yield n, x
+        if depth and inspect.isfunction(x) and not hasattr(x, "prim") and x.__module__.startswith("mindtorch.ops"):
+            yield from _referenced(x, depth - 1, seen)
+
+
+def _batching_of_op(op):
+    from mindtorch.core.transforms import vmap
+    rule = vmap.RULES.get(op.qualname)
+    return place(rule) if rule is not None else "by its primitives"
+
+
+@functools.cache
+def _words_of_tests():
+    """Returns {word: {test file: how often it has the word}} of the tests next to the package."""
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    found = collections.defaultdict(dict)
+    for folder, _, names in os.walk(os.path.join(here, "tests")):
+        for path in [os.path.join(folder, n) for n in names if n.endswith(".py")]:
+            with open(path, encoding="utf-8") as f:
+                for word, n in collections.Counter(re.findall(r"\w+", f.read())).items():
+                    found[word][os.path.relpath(path, here)] = n
+    return found
+
+
+def tests_of(name):
+    """Returns the test files that contain an op's name or that of its in-place form, those with
+    most of them first."""
+    words = _words_of_tests()
+    counts = collections.Counter(words.get(name, {})) + collections.Counter(words.get(name + "_", {}))
+    return sorted(counts, key=lambda path: (-counts[path], path))
 
 
 def describe_primitive(prim):
     from mindtorch.backend.kernels import TABLES
     yield f"primitive {prim.name}({signature(prim)})"
     yield f"  gradient   {gradient(prim)}  (grad_fn {prim.node_class.__name__})"
-    traits = [t for t, has in (("view", prim.view), ("raw: float16 and bfloat16 without upcast", prim.raw), ("elementwise", prim.elementwise),
-                               ("a sequence of tensors", prim.variadic)) if has]
+    if prim.joint or prim.variadic:
+        yield f"  rule       of all operands: {place(prim.grads[0])}"
+    else:
+        for n, rule in zip(prim.inputs, prim.grads):
+            if rule is not None:
+                yield f"  rule       of {n}: {place(rule)}"
+    yield f"  tangent    {_tangent(prim)}"
+    yield f"  batching   {place(prim.batch) if prim.batch is not None else 'slice by slice'}"
+    traits = [t for t, has in (("raw: float16 and bfloat16 without upcast", prim.raw), ("a sequence of tensors", prim.variadic)) if has]
     if prim.nondiff:
         traits.append(f"results without gradient: {', '.join(map(str, prim.nondiff))}")
     if prim.residuals:
         traits.append(f"results that are no tensors: {', '.join(map(str, prim.residuals))}")
+    yield f"  tags       {' '.join(sorted(prim.tags)) or 'none'}"
     if traits:
         yield f"  traits     {'; '.join(traits)}"
     if not prim.view:
-        yield f"  strides    {_rule(prim.layout)}"
-    for d in devices():
-        fn = TABLES.get(d, {}).get(prim.name)
-        yield f"  {d:10} {by(prim, d) or 'none'}{f'  {place(fn)}' if fn is not None else ''}"
+        yield f"  strides    {_rule(prim.layout)}{'' if prim.layout.__class__ is tuple else f'  {place(prim.layout)}'}"
+    on = devices()
+    for d in on:
+        if d != "npu":
+            fn = TABLES.get(d, {}).get(prim.name)
+            yield f"  {d:10} {by(prim, d) or 'none'}{f'  {place(fn)}' if fn is not None else ''}"
+    for t in targets(on):
+        where = _table_of_target(t).get(prim.name)
+        yield f"  {f'npu {t}':10} {on_target(prim, t) or 'none'}{f'  {where[1]}' if where is not None else ''}"
     yield f"  lowering   {place(prim.lowering) if prim.lowering else 'none'}"
+
+
+def _tangent(prim):
+    rule = prim.forward
+    if rule is None:
+        return "the same view of the tangent" if prim.view else "by the gradient rules" if prim.grads else "none"
+    return rule if rule.__class__ is str else place(rule)
+
+
+def load_rules():
+    """Loads the JVP and vmap rules, which are otherwise loaded at their first use."""
+    from mindtorch.core.autograd import forward_ad
+    from mindtorch.core.transforms import vmap
+    for hook in (*forward_ad.at_first, *vmap.at_first):
+        hook()
 
 
 def _rule(rule):
@@ -286,6 +372,7 @@ def describe(name):
     """Returns everything that the records contain on ops and primitives of this name, as lines; an
     empty list if there are none."""
     from mindtorch.core.dispatch.op_schema import OPS
+    load_rules()
     known = primitives()
     ops = {}
     for o in OPS.values():

@@ -256,7 +256,14 @@ def test_coverage_shows_one_op(capsys):
     assert main(["coverage", "--op", "negative"]) == 0
     out = capsys.readouterr().out
     assert "op neg(input)" in out and "torch.neg torch.negative Tensor.neg Tensor.negative Tensor.neg_ Tensor.negative_ (out=)" in out
-    assert "sharding   linear" in out
+    assert "sharding   linear" in out and "tags       linear_pointwise pointwise" in out and "aten       neg" in out
+    assert "declared   mindtorch/ops/elementwise/unary.py:" in out and re.search(r"tests      tests/\S+\.py", out)
+    assert main(["coverage", "--op", "addmm"]) == 0
+    out = capsys.readouterr().out
+    assert "op addmm(input, mat1, mat2, *, beta: Scalar = 1, alpha: Scalar = 1)" in out
+    for line in ("rule       of \\w+: mindtorch/ops/", "tangent ", "batching   mindtorch/ops/_vmap_rules.py:", "strides ", "cpu        kernel  mindtorch/backend/cpu/",
+                 "npu CPU    kernel.*  mindtorch/backend/mindspore/kernels/", "npu Ascend kernel.*  mindtorch/backend/mindspore/kernels/", "meta ", "lowering "):
+        assert re.search(f"^  {line}", out, re.M), line
     for name in SCHEMAS:
         assert _kernels.describe(name), name
     assert main(["coverage", "--op", "no_such_op"]) == 1

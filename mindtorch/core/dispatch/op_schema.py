@@ -92,6 +92,13 @@ class OpSchema:
         return inspect.signature(self.body)
 
     @property
+    def aten_name(self) -> str:
+        """Name of the op in torch.ops.aten."""
+        if self.aten is not None:
+            return self.aten if isinstance(self.aten, str) else self.aten[0]
+        return f"{self.ns}_{self.name}" if self.ns in ("linalg", "special", "fft") else self.name
+
+    @property
     def arg_kinds(self) -> dict[str, str]:
         """The number parameters, with their kinds (keys of `ANNOTATIONS`)."""
         return arg_kinds(self.body)

@@ -550,7 +550,8 @@ def host_kernel(name: str) -> Kernel:
 
 def primitive(name: str, signature: str, *grads: Rule | None, node: str | None = None, view: bool = False, raw: bool = False,
               nondiff: tuple[int, ...] = (), residuals: tuple[int, ...] = (), saves: Sequence[str] = (), order: tuple[int, ...] | None = None,
-              layout: Layout | tuple[Layout | None, ...] | None = None, tags: str = "") -> PrimitiveFunction:
+              layout: Layout | tuple[Layout | None, ...] | None = None, tags: str = "", tangent: str | Rule | None = None,
+              batch: Callable[..., Any] | None = None, together: Rule | None = None) -> PrimitiveFunction:
     """Creates a differentiable function over Tensors from the devices' kernels of this name.
 
         name       unique; the kernels are in the devices' tables (backend/kernels.py)
@@ -578,6 +579,15 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
                    order; default: elementwise order for elementwise kernels, C order for others
         tags       space-separated names of `TAGS` (core/dispatch/op_schema.py); `Primitive.tags`
                    adds those that follow from other fields
+        tangent    JVP rule: "linear" (the primitive itself is applied to the tangents), "constant"
+                   (no tangent), or `rule(c, {operand index: tangent})`, which returns the result's
+                   tangent. Default: derived from the gradient rules (ops/_jvp_rules.py lists the
+                   exceptions)
+        batch      vmap rule: `rule(prim, operands of all slices, for each operand whether it is
+                   batched, constants, level)`, which returns the results of all slices, or None to
+                   compute slice by slice. Default: slice by slice (ops/_vmap_rules.py lists the
+                   exceptions)
+        together   `rule(node, g)`: computes all gradients in one kernel of a device
     """
     fwd = host_kernel(name)
     inputs, optional, attrs = _declared(signature)
@@ -586,7 +596,7 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
     if reserved:
         raise ValueError(f"primitive {name!r}: a parameter that gradient rules read cannot be named {reserved[0]!r}, which is reserved")
     prim = Primitive(name, fwd, grads, inputs, attrs, node, view, raw, nondiff, saves, order, layout, residuals)
-    prim.optional, prim.declared_tags = optional, parse_tags(tags)
+    prim.optional, prim.declared_tags, prim.forward, prim.batch, prim.together = optional, parse_tags(tags), tangent, batch, together
     given = {f"s{i}_": n for i, n in enumerate(attrs)}
     given["name_"] = name
     for i, n in enumerate(inputs):
