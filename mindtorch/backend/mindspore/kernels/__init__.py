@@ -1,5 +1,6 @@
 """Kernels of the npu device: primitives implemented by calls of MindSpore's.
 
+    kernel("exp", lambda a: op(P.Exp)(a))    a row: a kernel of one expression
     @kernel("exp")                           for every target
     @kernel("conv2d", target="Ascend")       for one target; takes precedence over the kernel for every target
     @kernel("mul", scalars=True)             see `KernelSpec` in backend/device.py for scalars, half, empty, only, alike

@@ -9,10 +9,8 @@ REAL = FLOATS + " int8 int16 int32 int64 uint8"
 
 
 # ------------------------------------------------------------------ piecewise linear
-@kernel("relu", only=REAL)
-def _relu(x):
-    # ReLU, 2 us faster, turns nan into 0
-    return mint.nn.functional.relu(x) if ASCEND else o.at_least(x, 0)
+# ReLU, 2 us faster, turns nan into 0
+kernel("relu", lambda x: mint.nn.functional.relu(x) if ASCEND else o.at_least(x, 0), only=REAL)
 
 
 @kernel("relu_backward", only=FLOATS)
@@ -26,14 +24,8 @@ def _relu_grad(g, y):
     return op(G.SoftShrinkGrad, 0.0)(g, y)
 
 
-@kernel("negative_part", only=REAL)
-def _negative_part(x):
-    return o.at_most(x, 0)
-
-
-@kernel("negative_part_backward", only=FLOATS)
-def _negative_part_grad(g, x):
-    return o.where(o.gt(x, 0), 0, g)
+kernel("negative_part", lambda x: o.at_most(x, 0), only=REAL)
+kernel("negative_part_backward", lambda g, x: o.where(o.gt(x, 0), 0, g), only=FLOATS)
 
 
 @kernel("leaky_relu", only=FLOATS)
@@ -53,29 +45,11 @@ def _leaky_relu_grad(g, x, *, slope):
     return o.where(o.gt(x, 0), g, o.mul(g, slope))
 
 
-@kernel("prelu_kernel", only=FLOATS)
-def _prelu(x, w):
-    return o.where(o.gt(x, 0), x, o.mul(x, w))
-
-
-@kernel("hardtanh_backward", only=FLOATS)
-def _hardtanh_grad(g, x, *, low, high):
-    return o.where(o.or_(o.le(x, low), o.ge(x, high)), 0, g)
-
-
-@kernel("threshold", only=REAL)
-def _threshold(x, *, threshold, value):
-    return o.where(o.le(x, threshold), value, x)
-
-
-@kernel("threshold_backward", only=FLOATS)
-def _threshold_grad(g, x, *, threshold):
-    return o.where(o.le(x, threshold), 0, g)
-
-
-@kernel("hardshrink", only=FLOATS)
-def _hardshrink(x, *, lambd):
-    return o.where(o.le(o.abs_(x), lambd), 0, x)
+kernel("prelu_kernel", lambda x, w: o.where(o.gt(x, 0), x, o.mul(x, w)), only=FLOATS)
+kernel("hardtanh_backward", lambda g, x, *, low, high: o.where(o.or_(o.le(x, low), o.ge(x, high)), 0, g), only=FLOATS)
+kernel("threshold", lambda x, *, threshold, value: o.where(o.le(x, threshold), value, x), only=REAL)
+kernel("threshold_backward", lambda g, x, *, threshold: o.where(o.le(x, threshold), 0, g), only=FLOATS)
+kernel("hardshrink", lambda x, *, lambd: o.where(o.le(o.abs_(x), lambd), 0, x), only=FLOATS)
 
 
 @kernel("shrink_backward", only=FLOATS)
@@ -85,9 +59,7 @@ def _shrink_grad(g, x, *, lambd):
     return o.where(o.le(o.abs_(x), lambd), 0, g)
 
 
-@kernel("softshrink", only=FLOATS)
-def _softshrink(x, *, lambd):
-    return o.sub(x, o.at_most(o.at_least(x, -lambd), lambd))
+kernel("softshrink", lambda x, *, lambd: o.sub(x, o.at_most(o.at_least(x, -lambd), lambd)), only=FLOATS)
 
 
 def _sixths(x):
@@ -98,15 +70,9 @@ def _sixths(x):
 kernel("hardsigmoid", lambda x: _sixths(x), only=FLOATS)
 
 
-@kernel("hardsigmoid_backward", only=FLOATS)
-def _hardsigmoid_grad(g, x):
-    # HSigmoidGrad takes a fifth of the time, but passes the gradient where x is nan.
-    return o.where(o.lt(o.abs_(x), 3), o.div(g, 6), 0)
-
-
-@kernel("hardswish", only=FLOATS)
-def _hardswish(x):
-    return o.mul(x, _sixths(x))
+# HSigmoidGrad takes a fifth of the time, but passes the gradient where x is nan.
+kernel("hardsigmoid_backward", lambda g, x: o.where(o.lt(o.abs_(x), 3), o.div(g, 6), 0), only=FLOATS)
+kernel("hardswish", lambda x: o.mul(x, _sixths(x)), only=FLOATS)
 
 
 @kernel("hardswish_backward", only=FLOATS)
@@ -117,14 +83,8 @@ def _hardswish_grad(g, x):
 
 
 # ------------------------------------------------------------------ exponential
-@kernel("sigmoid_backward", only=FLOATS)
-def _sigmoid_grad(g, y):
-    return op(G.SigmoidGrad)(y, g)
-
-
-@kernel("tanh_backward", only=FLOATS)
-def _tanh_grad(g, y):
-    return op(G.TanhGrad)(y, g)
+kernel("sigmoid_backward", lambda g, y: op(G.SigmoidGrad)(y, g), only=FLOATS)
+kernel("tanh_backward", lambda g, y: op(G.TanhGrad)(y, g), only=FLOATS)
 
 
 def _scaled(x, k):
@@ -142,9 +102,8 @@ def _elu_grad(g, x, *, alpha, scale, input_scale):
     return o.mul(g, o.where(o.le(x, 0), slope, float(scale)))
 
 
-@kernel("silu", only=FLOATS)
-def _silu(x):
-    return mint.nn.functional.silu(x) if ASCEND else o.mul(x, o.sigmoid(x))  # SiLU takes as long
+# SiLU takes as long
+kernel("silu", lambda x: mint.nn.functional.silu(x) if ASCEND else o.mul(x, o.sigmoid(x)), only=FLOATS)
 
 
 @kernel("silu_backward", only=FLOATS)
@@ -195,15 +154,8 @@ def _softplus_grad(g, x, *, beta, threshold):
     return o.where(o.gt(z, threshold), g, o.mul(g, o.sigmoid(z)))
 
 
-@kernel("log_sigmoid", only=FLOATS)
-@o.in_double
-def _log_sigmoid(x):
-    return o.sub(o.at_most(x, 0), _log_of_more(x))
-
-
-@kernel("log_sigmoid_backward", only=FLOATS)
-def _log_sigmoid_grad(g, x):
-    return o.quotient(g, o.add(o.exp(x), 1))
+kernel("log_sigmoid", o.in_double(lambda x: o.sub(o.at_most(x, 0), _log_of_more(x))), only=FLOATS)
+kernel("log_sigmoid_backward", lambda g, x: o.quotient(g, o.add(o.exp(x), 1)), only=FLOATS)
 
 
 # ------------------------------------------------- gelu: x times the normal CDF, exactly or by tanh

@@ -45,9 +45,7 @@ def _div(a, b):
     return o.div(a, b)
 
 
-@kernel("rsub", scalars=True)
-def _rsub(a, b):
-    return o.sub(b, a)
+kernel("rsub", lambda a, b: o.sub(b, a), scalars=True)
 
 
 @kernel("add_scaled", scalars=True)
@@ -140,9 +138,7 @@ def _div_trunc(a, b):
     return o.trunc(o.div(a, b)) if dtype_of(a) in FLOATING else op(P.TruncateDiv)(a, b)
 
 
-@kernel("reciprocal_or_zero")
-def _reciprocal_or_zero(a):
-    return o.where(o.eq(a, 0), 0, o.reciprocal(a))
+kernel("reciprocal_or_zero", lambda a: o.where(o.eq(a, 0), 0, o.reciprocal(a)))
 
 
 # ------------------------------------------------------------------ powers
@@ -253,9 +249,7 @@ _number_wins("fmin", o.minimum, o.le)
 
 
 # ------------------------------------------------------------------ functions of two variables
-@kernel("atan2", scalars=True, only=FLOATS)
-def _atan2(a, b):
-    return (mint.atan2 if ASCEND else op(P.Atan2))(*o.two(a, b))
+kernel("atan2", lambda a, b: (mint.atan2 if ASCEND else op(P.Atan2))(*o.two(a, b)), scalars=True, only=FLOATS)
 
 
 @kernel("hypot", scalars=True, only="float32 float64")
@@ -278,14 +272,8 @@ _log_of_sum("logaddexp", o.exp, o.log1p)
 _log_of_sum("logaddexp2", lambda x: o.exp(o.mul(x, math.log(2))), lambda x: o.mul(o.log1p(x), 1 / math.log(2)))
 
 
-@kernel("logaddexp_share", only=FLOATS)
-def _logaddexp_share(a):
-    return o.sigmoid(a)
-
-
-@kernel("copysign_flip", only=FLOATS)
-def _flip(a, r):
-    return o.where(o.eq(a, 0), 0, o.div(r, a))
+kernel("logaddexp_share", lambda a: o.sigmoid(a), only=FLOATS)
+kernel("copysign_flip", lambda a, r: o.where(o.eq(a, 0), 0, o.div(r, a)), only=FLOATS)
 
 
 @kernel("copysign", scalars=True, only="float32 float64")
@@ -402,9 +390,7 @@ def _clamp_tensors(a, low, high):
     return a if high is None else o.minimum(*o.two(a, high))
 
 
-@kernel("clamp_tensors_to_self", scalars=True)
-def _to_self(a, low, high):
-    return _within(a, low=low, high=high)
+kernel("clamp_tensors_to_self", lambda a, low, high: _within(a, low=low, high=high), scalars=True)
 
 
 @kernel("clamp_tensors_to_low", scalars=True)

@@ -94,9 +94,7 @@ def _of_value(size, value, dtype):
     return op(G.Ones)(tuple(size), dtype) if value == 1 and dtype not in _UNSIGNED else op(G.FillScalar)(tuple(size), value, dtype)
 
 
-@ascend("new_full", empty=True)
-def _new_full(like, *, size, value, np_dtype):
-    return _of_value(size, value, DTYPES[np_dtype])
+ascend("new_full", lambda like, *, size, value, np_dtype: _of_value(size, value, DTYPES[np_dtype]), empty=True)
 
 
 @ascend("full")
@@ -130,9 +128,7 @@ def _arange(*, start, step, steps, np_dtype, device):
 
 
 # ------------------------------------------------------------------ copies
-@ascend("to_copy")
-def _to_copy(a, *, dtype):
-    return op(P.Cast)(a, DTYPES[dtype])
+ascend("to_copy", lambda a, *, dtype: op(P.Cast)(a, DTYPES[dtype]))
 
 
 def _laid(a, strides):
@@ -167,14 +163,8 @@ def _clone_format(a, *, fmt):
     return _laid(a, format_strides(shape, fmt))
 
 
-@ascend("unsafe_view")
-def _unsafe_view(a, *, size):
-    return op(P.Reshape)(a, tuple(size))
-
-
-@ascend("broadcast")
-def _broadcast(a, *, shape):
-    return copy(op(P.BroadcastTo, tuple(shape))(a))
+ascend("unsafe_view", lambda a, *, size: op(P.Reshape)(a, tuple(size)))
+ascend("broadcast", lambda a, *, shape: copy(op(P.BroadcastTo, tuple(shape))(a)))
 
 
 @ascend("expand_reduced")
@@ -295,9 +285,7 @@ def _sub(a, b):
     return op(G.SubScalar)(a, b, 1) if _is_number(b) and b.__class__ is not complex else op(G.SubExt)(a, tensor_of(b, a), 1)
 
 
-@ascend("rsub", scalars=True)
-def _rsub(a, b):
-    return _sub(b, a)
+ascend("rsub", lambda a, b: _sub(b, a), scalars=True)
 
 
 @ascend("mul", scalars=True)
@@ -328,9 +316,7 @@ def _sub_scaled(a, b, *, alpha):
     return op(G.SubExt)(a, b, alpha)
 
 
-@ascend("lerp_number", only=CUBE)
-def _lerp_number(a, b, *, weight):
-    return op(G.LerpScalar)(a, b, weight)
+ascend("lerp_number", lambda a, b, *, weight: op(G.LerpScalar)(a, b, weight), only=CUBE)
 
 
 def _three(prim):
@@ -350,30 +336,14 @@ for _name, _prim in {"neg": G.Neg, "abs": G.Abs}.items():
     ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=ALL_FLOATS + " int64 int32" + (COMPLEXES if _name == "neg" else ""))
 
 
-@ascend("reciprocal", only=ALL_FLOATS + COMPLEXES)
-def _reciprocal(a):
-    return op(G.Div)(tensor_of(1, a), a) if dtype_of(a) in COMPLEX else op(G.Reciprocal)(a)
-
-
-@ascend("clamp_numbers", only="float32 float16 bfloat16 float64 int64 int32")
-def _clamp_numbers(a, *, low, high):
-    return op(G.ClampScalar)(a, low, high)
-
-
-@ascend("masked_fill")
-def _masked_fill(a, value, mask):
-    return mint.where(mask, value, a)
-
-
-@ascend("where")
-def _where(mask, a, b):
-    return mint.where(mask, a, b)
+ascend("reciprocal", lambda a: op(G.Div)(tensor_of(1, a), a) if dtype_of(a) in COMPLEX else op(G.Reciprocal)(a), only=ALL_FLOATS + COMPLEXES)
+ascend("clamp_numbers", lambda a, *, low, high: op(G.ClampScalar)(a, low, high), only="float32 float16 bfloat16 float64 int64 int32")
+ascend("masked_fill", lambda a, value, mask: mint.where(mask, value, a))
+ascend("where", lambda mask, a, b: mint.where(mask, a, b))
 
 
 # ------------------------------------------------------------------ reductions
-@ascend("sum_all", only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
-def _sum_all(a):
-    return op(G.SumExt)(a)
+ascend("sum_all", lambda a: op(G.SumExt)(a), only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
 
 
 @ascend("sum_dims", only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
@@ -381,9 +351,7 @@ def _sum_dims(a, *, axes, keepdim):
     return op(G.SumExt)(a, None if axes is None else tuple(axes), keepdim)
 
 
-@ascend("mean_all", only=ALL_FLOATS)
-def _mean_all(a):
-    return op(G.MeanExt)(a)
+ascend("mean_all", lambda a: op(G.MeanExt)(a), only=ALL_FLOATS)
 
 
 @ascend("mean_upcast", only=ALL_FLOATS)
@@ -409,9 +377,7 @@ def _column_sum(a):
     return op(G.SumExt)(a, tuple(range(len(shape_of(a)) - 1)), False)
 
 
-@ascend("channel_sum", only=ALL_FLOATS)
-def _channel_sum(g):
-    return op(G.SumExt)(g, tuple([d for d in range(len(shape_of(g))) if d != 1]), False)
+ascend("channel_sum", lambda g: op(G.SumExt)(g, tuple([d for d in range(len(shape_of(g))) if d != 1]), False), only=ALL_FLOATS)
 
 
 # ------------------------------------------------------------------ joining
@@ -421,28 +387,18 @@ def _cat(*tensors, dim):
     return op(G.Concat, dim)(tuple(some)) if some else empty(shape, dtype_of(tensors[0]))
 
 
-@ascend("stack")
-def _stack(*tensors, dim, strides):
-    return op(G.StackExt, dim)(tensors)
+ascend("stack", lambda *tensors, dim, strides: op(G.StackExt, dim)(tensors))
 
 
 # ------------------------------------------------------------------ matrix products
-@ascend("matmul_rows", only=CUBE)
-def _matmul_rows(x, w):
-    return op(G.MatMulExt)(x, w)
+ascend("matmul_rows", lambda x, w: op(G.MatMulExt)(x, w), only=CUBE)
 
 
 def _rows(x):
     return op(P.Reshape)(x, (-1, shape_of(x)[-1])) if len(shape_of(x)) != 2 else x
 
 
-@ascend("fold", only=CUBE)
-def _fold(a, b):
-    return op(G.MatMulExt)(swapped(_rows(a)), _rows(b))
-
-
-@ascend("mm bmm", only=CUBE)
-def _mm(a, b, *, ta, tb):
-    return op(G.MatMulExt)(swapped(a) if ta else a, swapped(b) if tb else b)
+ascend("fold", lambda a, b: op(G.MatMulExt)(swapped(_rows(a)), _rows(b)), only=CUBE)
+ascend("mm bmm", lambda a, b, *, ta, tb: op(G.MatMulExt)(swapped(a) if ta else a, swapped(b) if tb else b), only=CUBE)
 
 

@@ -39,6 +39,4 @@ _along("log_softmax_backward", lambda g, y, dim: op(G.LogSoftmaxGrad, dim)(y, g)
        lambda g, y, dim: op(G.SubExt)(g, op(G.Mul)(op(G.Exp)(y), _summed(g, dim)), 1))
 
 
-@ascend("gelu_backward", only=CUBE)
-def _gelu_backward(g, x, t, *, approximate):
-    return op(G.GeluGradExt)(g, x, approximate)
+ascend("gelu_backward", lambda g, x, t, *, approximate: op(G.GeluGradExt)(g, x, approximate), only=CUBE)

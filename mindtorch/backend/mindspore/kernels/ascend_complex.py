@@ -38,9 +38,7 @@ def _complex(re, im):
     return of_pairs(op(G.StackExt, -1)((reshape(broadcast(re, shape), (-1,)), reshape(broadcast(im, shape), (-1,)))), shape)
 
 
-@ascend("polar", only="float32 float64")
-def _polar(abs, angle):
-    return _complex(o.mul(abs, o.cos(angle)), o.mul(abs, o.sin(angle)))
+ascend("polar", lambda abs, angle: _complex(o.mul(abs, o.cos(angle)), o.mul(abs, o.sin(angle))), only="float32 float64")
 
 
 @ascend("conj conj_physical")

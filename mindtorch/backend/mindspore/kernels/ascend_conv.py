@@ -117,11 +117,5 @@ def _col2im(cols, *, size, kernel, dilation, padding, stride):
 
 
 # ------------------------------------------------------------------ unbatched samples
-@ascend("unsqueeze_batch")
-def _unsqueeze_batch(a):
-    return op(P.Reshape)(copy(a), (1, *shape_of(a)))
-
-
-@ascend("squeeze_batch")
-def _squeeze_batch(a):
-    return op(P.Reshape)(copy(a), shape_of(a)[1:])
+ascend("unsqueeze_batch", lambda a: op(P.Reshape)(copy(a), (1, *shape_of(a))))
+ascend("squeeze_batch", lambda a: op(P.Reshape)(copy(a), shape_of(a)[1:]))

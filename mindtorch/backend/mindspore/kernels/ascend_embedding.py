@@ -12,9 +12,7 @@ from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 
 # ------------------------------------------------------------------ embedding
-@ascend("embedding embedding_sparse pick_rows")
-def _lookup(w, index, *, padding=-1, by_freq=False):
-    return op(G.Embedding)(index, w, None, None, 2.0, by_freq)
+ascend("embedding embedding_sparse pick_rows", lambda w, index, *, padding=-1, by_freq=False: op(G.Embedding)(index, w, None, None, 2.0, by_freq))
 
 
 @ascend("embedding_dense_backward")
@@ -22,14 +20,8 @@ def _lookup_grad(g, index, *, padding, by_freq, rows):
     return op(G.EmbeddingDenseBackward)(g, index, rows, padding if padding >= 0 else None, by_freq)
 
 
-@ascend("put_rows")
-def _put_rows(g, index, *, rows):
-    return op(G.EmbeddingDenseBackward)(g, index, rows, None, False)
-
-
-@ascend("embedding_bag_sum")
-def _bag_sum(rows, bag, *, bags):
-    return op(G.IndexAddExt)(zeros((bags, shape_of(rows)[1]), dtype_of(rows)), 0, bag, rows, 1)
+ascend("put_rows", lambda g, index, *, rows: op(G.EmbeddingDenseBackward)(g, index, rows, None, False))
+ascend("embedding_bag_sum", lambda rows, bag, *, bags: op(G.IndexAddExt)(zeros((bags, shape_of(rows)[1]), dtype_of(rows)), 0, bag, rows, 1))
 
 
 # ------------------------------------------------------------------ embedding_bag
@@ -99,9 +91,7 @@ def _bag_max_backward(g, at, *, count):
     return op(G.ScatterAddExt)(zeros((count, shape_of(g)[1]), dtype_of(g)), 0, o.at_least(at, 0), o.where(o.ge(at, 0), g, 0.0))
 
 
-@ascend("embedding_bag_max_gather", only="float32 float16 int64")
-def _bag_max_gather(a, at):
-    return o.where(o.ge(at, 0), op(G.GatherD)(a, 0, o.at_least(at, 0)), 0.0)
+ascend("embedding_bag_max_gather", lambda a, at: o.where(o.ge(at, 0), op(G.GatherD)(a, 0, o.at_least(at, 0)), 0.0), only="float32 float16 int64")
 
 
 @ascend("embedding_bag_winners", only="int64 int32")

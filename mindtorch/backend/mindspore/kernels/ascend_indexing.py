@@ -31,9 +31,7 @@ def _as(h, shape):
 
 
 # ------------------------------------------------------------------ gather and scatter
-@ascend("gather")
-def _gather(a, i, *, dim, check):
-    return _as(op(G.GatherD)(_line(a), dim, _line(i)), shape_of(i))
+ascend("gather", lambda a, i, *, dim, check: _as(op(G.GatherD)(_line(a), dim, _line(i)), shape_of(i)))
 
 
 def _corner(src, i):
@@ -49,14 +47,8 @@ def _scattered(prim, a, dim, i, src, *how):
     return _as(op(prim)(_line(a), dim, i, _corner(src, i), *how), shape_of(a))
 
 
-@ascend("gather_backward")
-def _gather_backward(g, i, *, size, dim):
-    return _scattered(G.ScatterAddExt, zeros(size, dtype_of(g)), dim, i, g)
-
-
-@ascend("scatter_add")
-def _scatter_add(a, src, i, *, dim, check):
-    return _scattered(G.ScatterAddExt, a, dim, i, src)
+ascend("gather_backward", lambda g, i, *, size, dim: _scattered(G.ScatterAddExt, zeros(size, dtype_of(g)), dim, i, g))
+ascend("scatter_add", lambda a, src, i, *, dim, check: _scattered(G.ScatterAddExt, a, dim, i, src))
 
 
 @ascend("scatter")
@@ -88,9 +80,7 @@ def _put_along(g, index, *, axis, keepdim, shape, repeated):
 
 
 # ------------------------------------------------------------------ slices along a dimension
-@ascend("index_select")
-def _index_select(a, i, *, dim, check):
-    return op(G.IndexSelect)(a, dim, reshape(i, (-1,))) if shape_of(a) else copy(a)
+ascend("index_select", lambda a, i, *, dim, check: op(G.IndexSelect)(a, dim, reshape(i, (-1,))) if shape_of(a) else copy(a))
 
 
 @ascend("index_select_backward")
@@ -98,9 +88,7 @@ def _index_select_backward(g, i, *, size, dim):
     return _as(op(G.IndexAddExt)(_line(zeros(size, dtype_of(g))), dim, reshape(i, (-1,)), _line(g), 1), size)
 
 
-@ascend("index_add")
-def _index_add(a, src, i, *, dim, alpha):
-    return _as(op(G.IndexAddExt)(_line(a), dim, reshape(i, (-1,)), _line(src), alpha), shape_of(a))
+ascend("index_add", lambda a, src, i, *, dim, alpha: _as(op(G.IndexAddExt)(_line(a), dim, reshape(i, (-1,)), _line(src), alpha), shape_of(a)))
 
 
 @ascend("index_copy")
@@ -122,14 +110,8 @@ def _take_backward(g, i, *, size):
     return reshape(op(G.IndexAddExt)(zeros((n,), dtype_of(g)), 0, _from_end(reshape(i, (-1,)), n), reshape(g, (-1,)), 1), size)
 
 
-@ascend("put_indices")
-def _put_indices(i, *, n):
-    return reshape(_from_end(i, n), (-1,))
-
-
-@ascend("take_along_indices")
-def _take_along_indices(i, *, n, size):
-    return copy(_broadcast_to(_from_end(i, n), size))
+ascend("put_indices", lambda i, *, n: reshape(_from_end(i, n), (-1,)))
+ascend("take_along_indices", lambda i, *, n, size: copy(_broadcast_to(_from_end(i, n), size)))
 
 
 @ascend("take")

@@ -130,9 +130,7 @@ def _sample_weight(x, target, weight, ignore_index):
     return o.where(live, reshape(op(G.IndexSelect)(weight, 0, safe), shape_of(target)), 0.0)
 
 
-@ascend("sample_weights", only=CLASSES)
-def _sample_weights(x, target, weight, *, ignore_index):
-    return (_sample_weight(x, target, weight, ignore_index),)
+ascend("sample_weights", lambda x, target, weight, *, ignore_index: (_sample_weight(x, target, weight, ignore_index),), only=CLASSES)
 
 
 def _fields(size):
@@ -190,9 +188,7 @@ def _nll_of_samples(x, target, w, *, reduction, ignore_index):
     return v if reduction == "sum" else o.div(v, op(G.SumExt)(w) if w is not None else float(math.prod(shape)))
 
 
-@ascend("limited_norm", only=CUBE)
-def _limited_norm(a, *, least):
-    return op(G.ClampScalar)(a, least, None)
+ascend("limited_norm", lambda a, *, least: op(G.ClampScalar)(a, least, None), only=CUBE)
 
 
 # -------------------------------------- targets and variances (values out of range are not checked)

@@ -26,14 +26,8 @@ def _sort(a, *, axis, descending):
     return _as(v, shape_of(a)), _as(at, shape_of(a))
 
 
-@ascend("sort_stable")
-def _sort_stable(a, *, axis):
-    return _sort(a, axis=axis, descending=False)
-
-
-@ascend("argsort")
-def _argsort(a, *, axis, descending):
-    return _sort(a, axis=axis, descending=bool(descending))[1]
+ascend("sort_stable", lambda a, *, axis: _sort(a, axis=axis, descending=False))
+ascend("argsort", lambda a, *, axis, descending: _sort(a, axis=axis, descending=bool(descending))[1])
 
 
 @ascend("topk")
@@ -50,9 +44,7 @@ def _kthvalue(a, *, k, axis, keepdim):
     return (v, at) if shape_of(a) else (reshape(v, ()), reshape(at, ()))
 
 
-@ascend("median_all")
-def _median_all(a):
-    return op(G.MedianExt)(a)
+ascend("median_all", lambda a: op(G.MedianExt)(a))
 
 
 @ascend("median_dim")
@@ -91,9 +83,7 @@ def _unique_consecutive(a, *, axis, inverse, counts):
     return v, to if inverse else None, n if counts else None
 
 
-@ascend("bincount")
-def _bincount(a, weights, *, minlength):
-    return mint.bincount(a, weights, minlength)
+ascend("bincount", lambda a, weights, *, minlength: mint.bincount(a, weights, minlength))
 
 
 # ------------------------------------------------------------------ membership, order
@@ -154,9 +144,7 @@ def _nanmedian_dim(a, *, axis, keepdim):
     return _picked(v, k, axis, keepdim), _picked(at, k, axis, keepdim)
 
 
-@ascend("nanmedian_all", only=CUBE + " int64 int32")
-def _nanmedian_all(a):
-    return reshape(_nanmedian_dim(reshape(a, (-1,)), axis=0, keepdim=False)[0], ())
+ascend("nanmedian_all", lambda a: reshape(_nanmedian_dim(reshape(a, (-1,)), axis=0, keepdim=False)[0], ()), only=CUBE + " int64 int32")
 
 
 @ascend("quantile_ranks", only="float32")

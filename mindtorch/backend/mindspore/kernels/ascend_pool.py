@@ -78,9 +78,7 @@ def _mean1_backward(g, *, size):
     return reshape(op(G.AdaptiveAvgPool2DGradExt)(rows, empty((*shape_of(rows)[:-1], *size), dtype_of(g))), (*s[:-1], *size))
 
 
-@ascend("adaptive_avg_pool3d", only=CUBE)
-def _mean3(x, *, out):
-    return reshape(op(G.AdaptiveAvgPool3DExt)(_volumes(x), tuple(out)), (*shape_of(x)[:-3], *out))
+ascend("adaptive_avg_pool3d", lambda x, *, out: reshape(op(G.AdaptiveAvgPool3DExt)(_volumes(x), tuple(out)), (*shape_of(x)[:-3], *out)), only=CUBE)
 
 
 @ascend("adaptive_avg_pool3d_backward", only=CUBE)
@@ -161,9 +159,7 @@ def _adaptive_max(x, *, target, return_indices):
     return of_windows(x, tuple([(_dividing, n) for n in target]), tuple(target), return_indices)
 
 
-@ascend("scatter_flat", only=CUBE + " int64")
-def _scatter_flat(g, index, *, size):
-    return scatter_windows(g, index, size)
+ascend("scatter_flat", lambda g, index, *, size: scatter_windows(g, index, size), only=CUBE + " int64")
 
 
 @ascend("gather_flat")
@@ -257,9 +253,7 @@ def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, overrid
     return r if len(lead) == 2 else r.view(lead + tuple(size))
 
 
-@ascend("adaptive_avg_pool2d", only=CUBE)
-def _adaptive_avg_pool(x, *, out):
-    return op(G.AdaptiveAvgPool2DExt)(x, tuple(out))
+ascend("adaptive_avg_pool2d", lambda x, *, out: op(G.AdaptiveAvgPool2DExt)(x, tuple(out)), only=CUBE)
 
 
 @ascend("adaptive_avg_pool2d_backward", only=CUBE)

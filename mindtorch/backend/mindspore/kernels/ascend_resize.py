@@ -165,9 +165,7 @@ def _grid_sampler_2d(x, grid, *, kind, padding, align):
     return op(G.GridSampler2D, kind, padding, align)(x, grid)
 
 
-@ascend("grid_sampler_3d", only=CUBE)
-def _grid_sampler_3d(x, grid, *, kind, padding, align):
-    return op(G.GridSampler3D, kind, padding, align)(x, grid)
+ascend("grid_sampler_3d", lambda x, grid, *, kind, padding, align: op(G.GridSampler3D, kind, padding, align)(x, grid), only=CUBE)
 
 
 @ascend("grid_sampler_backward", only=CUBE)

@@ -15,9 +15,7 @@ from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 
 # ------------------------------------------------------------------ scans
-@ascend("cumsum")
-def _cumsum(a, *, axis):
-    return op(G.CumsumExt)(a, axis, ms.int64 if dtype_of(a) in _INTEGRAL else None) if shape_of(a) else copy(a)
+ascend("cumsum", lambda a, *, axis: op(G.CumsumExt)(a, axis, ms.int64 if dtype_of(a) in _INTEGRAL else None) if shape_of(a) else copy(a))
 
 
 @ascend("cumsum_backward")
@@ -46,14 +44,8 @@ def _neighbours(a, axis):
     return narrowed(a, axis, 1, n), narrowed(a, axis, 0, n - 1)
 
 
-@ascend("diff")
-def _diff(a, *, axis):
-    return op(G.SubExt)(*_neighbours(a, axis), 1)
-
-
-@ascend("pair_sums")
-def _pair_sums(a, *, axis):
-    return op(P.Add)(*_neighbours(a, axis))
+ascend("diff", lambda a, *, axis: op(G.SubExt)(*_neighbours(a, axis), 1))
+ascend("pair_sums", lambda a, *, axis: op(P.Add)(*_neighbours(a, axis)))
 
 
 def _between(name, do):
@@ -91,9 +83,7 @@ def _recurrence(g, r, axis):
     return copy(s) if s is g else s
 
 
-@ascend("linear_recurrence", only=CUBE)
-def _recur(g, r, *, axis):
-    return _recurrence(g, r, axis) if shape_of(g) else copy(g)
+ascend("linear_recurrence", lambda g, r, *, axis: _recurrence(g, r, axis) if shape_of(g) else copy(g), only=CUBE)
 
 
 @ascend("cumprod_backward", only=CUBE)
@@ -128,11 +118,9 @@ def _logcumsumexp(a, *, axis):
     return copy(r) if r is a else r
 
 
-@ascend("finite_difference", only=CUBE)
-def _finite_difference(a, b):
-    # The difference of equal values is 0, also for -inf - -inf, where nothing has been added yet
-    # and the ratio is 1.
-    return o.where(o.eq(a, b), 0.0, op(G.SubExt)(a, b, 1))
+# The difference of equal values is 0, also for -inf - -inf, where nothing has been added yet
+# and the ratio is 1.
+ascend("finite_difference", lambda a, b: o.where(o.eq(a, b), 0.0, op(G.SubExt)(a, b, 1)), only=CUBE)
 
 
 # ------------------------------------------------------------------ gradient

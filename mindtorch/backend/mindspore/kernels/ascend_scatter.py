@@ -135,9 +135,7 @@ def _masked_scatter(a, src, mask):
     return _write_masked(copy(broadcast(a, shape)), mask, src)
 
 
-@ascend("masked_select_backward")
-def _masked_select_backward(g, mask, *, size):
-    return _write_masked(zeros(_common(size, shape_of(mask)), dtype_of(g)), mask, g)
+ascend("masked_select_backward", lambda g, mask, *, size: _write_masked(zeros(_common(size, shape_of(mask)), dtype_of(g)), mask, g))
 
 
 @ascend("masked_source")

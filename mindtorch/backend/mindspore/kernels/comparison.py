@@ -86,34 +86,15 @@ def _shift_right(a, b):
     return o.where(fits, r, 0) if dtype_of(a) is ms.uint8 else r
 
 
-@kernel("gcd", scalars=True, only="int32 int64", target="CPU")
-def _gcd(a, b):
-    return op(P.Gcd)(*o.two(a, b))
-
-
-@kernel("lcm", scalars=True, only="int32 int64", target="CPU")
-def _lcm(a, b):
-    # An overflowing result is made positive again, as in PyTorch.
-    return op(P.Abs)(op(P.Lcm)(*o.two(a, b)))
+kernel("gcd", lambda a, b: op(P.Gcd)(*o.two(a, b)), scalars=True, only="int32 int64", target="CPU")
+# An overflowing result is made positive again, as in PyTorch.
+kernel("lcm", lambda a, b: op(P.Abs)(op(P.Lcm)(*o.two(a, b))), scalars=True, only="int32 int64", target="CPU")
 
 
 # ------------------------------------------------------------------ selection by masks, any dtype
-@kernel("where")
-@o.by_bits
-def _where(condition, a, b):
-    return o.where(condition, a, b)
-
-
-@kernel("mask_grad masked_pick")
-@o.by_bits
-def _keep(g, mask):
-    return o.masked(g, mask)
-
-
-@kernel("masked_zero")
-@o.by_bits
-def _masked_zero(a, mask):
-    return o.where(mask, 0, a)
+kernel("where", o.by_bits(lambda condition, a, b: o.where(condition, a, b)))
+kernel("mask_grad masked_pick", o.by_bits(lambda g, mask: o.masked(g, mask)))
+kernel("masked_zero", o.by_bits(lambda a, mask: o.where(mask, 0, a)))
 
 
 @kernel("masked_fill")
@@ -140,10 +121,7 @@ def _masked_count(mask, *, shape, axes, keepdim):
 
 
 # ------------------------------------------------------------------ masked select and scatter
-@kernel("masked_select")
-@o.by_bits
-def _masked_select(a, mask):
-    return mint.masked_select(a, mask) if ASCEND else op(P.MaskedSelect)(a, mask)
+kernel("masked_select", o.by_bits(lambda a, mask: mint.masked_select(a, mask) if ASCEND else op(P.MaskedSelect)(a, mask)))
 
 
 def _scattered(r, mask, src):

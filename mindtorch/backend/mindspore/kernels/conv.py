@@ -136,11 +136,5 @@ def _sizes(size):
 # ------------------------------------------------------------------ a batch of one
 #
 # The result shares memory, like in the host kernels.
-@kernel("squeeze_batch", target="CPU")
-def _squeeze_batch(a):
-    return reshape(a, shape_of(a)[1:])
-
-
-@kernel("unsqueeze_batch", target="CPU")
-def _unsqueeze_batch(a):
-    return reshape(a, (1, *shape_of(a)))
+kernel("squeeze_batch", lambda a: reshape(a, shape_of(a)[1:]), target="CPU")
+kernel("unsqueeze_batch", lambda a: reshape(a, (1, *shape_of(a))), target="CPU")

@@ -34,9 +34,7 @@ def _clone(a):
     return _laid(a, strides) if is_dense(shape_of(a), strides) else copied(a)
 
 
-@kernel("detach_copy copies", empty=True)
-def _copy(a):
-    return copied(a)
+kernel("detach_copy copies", lambda a: copied(a), empty=True)
 
 
 @kernel("clone_format", empty=True)
@@ -84,25 +82,13 @@ def _copy_of(a, src):
 
 
 # ------------------------------------------------------------------ fills
-@kernel("new_full", empty=True)
-def _new_full(like, *, size, value, np_dtype):
-    return full(size, value, DTYPES[np_dtype])
-
-
-@kernel("fill", empty=True)
-def _fill(a, value):
-    return copied(broadcast(value, shape_of(a)))
-
-
-@kernel("zero", empty=True)
-def _zero(a):
-    return full(shape_of(a), 0, dtype_of(a))
+kernel("new_full", lambda like, *, size, value, np_dtype: full(size, value, DTYPES[np_dtype]), empty=True)
+kernel("fill", lambda a, value: copied(broadcast(value, shape_of(a))), empty=True)
+kernel("zero", lambda a: full(shape_of(a), 0, dtype_of(a)), empty=True)
 
 
 # ------------------------------------------------------------------ shapes
-@kernel("broadcast", empty=True)
-def _broadcast(a, *, shape):
-    return full(shape, 0, dtype_of(a)) if 0 in shape else copied(broadcast(a, shape))
+kernel("broadcast", lambda a, *, shape: full(shape, 0, dtype_of(a)) if 0 in shape else copied(broadcast(a, shape)), empty=True)
 
 
 def _reduced(a, axes, keep=False):
@@ -154,9 +140,7 @@ def _expand_elements(g, *, shape, mean):
 # ------------------------------------------------------------------ gradients
 #
 # `mindtorch/core/autograd/accumulate_grad.py` calls these directly: no operand is upcast.
-@kernel("gradient_sum")
-def _gradient_sum(a, b):
-    return o.add(a, b)
+kernel("gradient_sum", lambda a, b: o.add(a, b))
 
 
 @kernel("gradient_accumulate")

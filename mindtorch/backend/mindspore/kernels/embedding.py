@@ -160,9 +160,7 @@ def _or_first(at):
     return op(P.GreaterEqual)(at, number(0, ms.int64)), op(P.Maximum)(at, number(0, ms.int64))
 
 
-@kernel("pick_rows")
-def _pick_rows(a, index):
-    return unbits(op(P.Gather)(bits(a), dense(index), 0), a)
+kernel("pick_rows", lambda a, index: unbits(op(P.Gather)(bits(a), dense(index), 0), a))
 
 
 @kernel("put_rows", only=_NUMERIC + " int64")
@@ -171,6 +169,4 @@ def _put_rows(g, index, *, rows):
     return op(P.TensorScatterAdd)(zeros((rows, d), dtype_of(g)), reshape(dense(index), (-1, 1)), dense(g))
 
 
-@kernel("embedding_bag_sum", only=_NUMERIC + " int64")
-def _bag_sum(rows, bag, *, bags):
-    return _put_rows(rows, bag, rows=bags)
+kernel("embedding_bag_sum", lambda rows, bag, *, bags: _put_rows(rows, bag, rows=bags), only=_NUMERIC + " int64")

@@ -20,9 +20,7 @@ def _full(a, *, axes, forward, norm):
     return (ms.ops.fftn if forward else ms.ops.ifftn)(dense(z), None, axes, norm)
 
 
-@kernel("fft_r2c", only="float32 float64")
-def _half(a, *, axes, norm):
-    return ms.ops.rfftn(dense(a), None, axes, norm)
+kernel("fft_r2c", lambda a, *, axes, norm: ms.ops.rfftn(dense(a), None, axes, norm), only="float32 float64")
 
 
 @kernel("fft_c2r", only=_ANY)

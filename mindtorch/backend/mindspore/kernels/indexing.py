@@ -110,9 +110,7 @@ def _source(src, i):
     return expanded(src, shape_of(i)) if not shape_of(src) else part(src, shape_of(i)) if len(shape_of(src)) == len(shape_of(i)) else reshape(src, shape_of(i))
 
 
-@kernel("gather_backward")
-def _gather_backward(g, i, *, size, dim):
-    return added(zeros(size, dtype_of(g)), i, g, dim)
+kernel("gather_backward", lambda g, i, *, size, dim: added(zeros(size, dtype_of(g)), i, g, dim))
 
 
 @kernel("scatter")
@@ -186,9 +184,7 @@ def _has_nan(h):
     return bool(m != m)
 
 
-@kernel("scatter_count", only=_NUMERIC + " bool")
-def _scatter_count(g, i, *, dim, include_self):
-    return counted(shape_of(g), i, dim, include_self, dtype_of(g))
+kernel("scatter_count", lambda g, i, *, dim, include_self: counted(shape_of(g), i, dim, include_self, dtype_of(g)), only=_NUMERIC + " bool")
 
 
 # ------------------------------------------------------------------ slices along a dimension

@@ -41,9 +41,7 @@ def _svd(a, *, full):
 
 
 # ------------------------------------------------------------------ constant matrices, transposes
-@cpu_kernel("eye_like")
-def _eye_like(a, *, m, n):
-    return from_contiguous(np.eye(m, n, dtype=stype_of(a)))
+cpu_kernel("eye_like", lambda a, *, m, n: from_contiguous(np.eye(m, n, dtype=stype_of(a))))
 
 
 def _t(a):
@@ -60,9 +58,7 @@ def _h(a):
 cpu_kernel("adjoint", _h, only=_ANY)
 
 
-@cpu_kernel("transposed_copy", half=True)
-def _transposed_copy(a):
-    return from_contiguous(np.array(host_span(a).swapaxes(-1, -2), order="C"))
+cpu_kernel("transposed_copy", lambda a: from_contiguous(np.array(host_span(a).swapaxes(-1, -2), order="C")), half=True)
 
 
 def _broadcast_matrix(matrix, shape):
@@ -253,9 +249,7 @@ def _qr(a, *, mode):
     return (from_contiguous(np.zeros((0,), stype_of(a))), r) if mode == "r" else (q, r)
 
 
-@cpu_kernel("geqrf", only=FLOATS)
-def _geqrf(a):
-    return tuple(op(P.Geqrf)(dense(a)))
+cpu_kernel("geqrf", lambda a: tuple(op(P.Geqrf)(dense(a))), only=FLOATS)
 
 
 def _reflectors(a, k):

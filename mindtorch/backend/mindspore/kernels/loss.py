@@ -314,9 +314,7 @@ def _bce_backward(g, x, target, *, reduction, param, needs):
     return gx, gt
 
 
-@kernel("limited_norm", target="CPU", only=_F)
-def _limited_norm(a, *, least):
-    return op(P.Maximum)(_n(least, a), a)
+kernel("limited_norm", lambda a, *, least: op(P.Maximum)(_n(least, a), a), target="CPU", only=_F)
 
 
 # ------------------------------------------------------------------ checks of targets, variances

@@ -53,14 +53,8 @@ def batched(a, b, ta=False, tb=False):
     return op(P.BatchMatMul, ta, tb)(a, b)
 
 
-@kernel("mm", only=_PRODUCTS)
-def _mm(a, b, *, ta, tb):
-    return matmul(a, b, ta, tb)
-
-
-@kernel("bmm", only=_PRODUCTS)
-def _bmm(a, b, *, ta, tb):
-    return batched(a, b, ta, tb)
+kernel("mm", lambda a, b, *, ta, tb: matmul(a, b, ta, tb), only=_PRODUCTS)
+kernel("bmm", lambda a, b, *, ta, tb: batched(a, b, ta, tb), only=_PRODUCTS)
 
 
 def rows(x):
@@ -115,9 +109,7 @@ def _matmul_rows(x, w):
     return _back(matmul(rows(x), w), x, shape_of(w)[1])
 
 
-@kernel("fold", only=_PRODUCTS)
-def _fold(a, b):
-    return matmul(rows(a), rows(b), True, False)
+kernel("fold", lambda a, b: matmul(rows(a), rows(b), True, False), only=_PRODUCTS)
 
 
 # ------------------------------------------------------------------ vectors, with batch dimensions

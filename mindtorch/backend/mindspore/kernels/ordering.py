@@ -78,14 +78,8 @@ def ordered(a, axis, descending):
     return v, at
 
 
-@kernel("sort", only=_REAL)
-def _sort(a, *, axis, descending):
-    return ordered(a, axis, descending) if shape_of(a) else (fresh(a), zeros((), ms.int64))
-
-
-@kernel("sort_stable", only=_REAL)
-def _sort_stable(a, *, axis):
-    return ordered(a, axis, False) if shape_of(a) else (fresh(a), zeros((), ms.int64))
+kernel("sort", lambda a, *, axis, descending: ordered(a, axis, descending) if shape_of(a) else (fresh(a), zeros((), ms.int64)), only=_REAL)
+kernel("sort_stable", lambda a, *, axis: ordered(a, axis, False) if shape_of(a) else (fresh(a), zeros((), ms.int64)), only=_REAL)
 
 
 @kernel("argsort")
@@ -128,9 +122,7 @@ def _squeezed(h, axis, keepdim):
     return h if keepdim else reshape(h, s[:axis] + s[axis + 1:])
 
 
-@kernel("kthvalue", only=_REAL)
-def _kthvalue(a, *, k, axis, keepdim):
-    return _one(a, k - 1, axis, keepdim)
+kernel("kthvalue", lambda a, *, k, axis, keepdim: _one(a, k - 1, axis, keepdim), only=_REAL)
 
 
 def _median_of_all(a, axis, keepdim, skip):

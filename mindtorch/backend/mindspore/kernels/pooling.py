@@ -77,9 +77,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, return_indices):
 
 # For integers, the host's pooling kernel saves indices relative to the window in a narrower dtype.
 # The host kernels handle those.
-@kernel("max_pool_index", target="CPU", only="int64")
-def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
-    return copied(arg)
+kernel("max_pool_index", lambda arg, *, size, kernel, stride, padding, dilation: copied(arg), target="CPU", only="int64")
 
 
 @kernel("max_pool_backward", target="CPU", only="float32 float64 int64")
@@ -95,14 +93,8 @@ def _scattered(g, index, size):
     return reshape(added(r, _planes(index, dims), _planes(g, dims), 1), (*lead, *size))
 
 
-@kernel("scatter_flat", target="CPU", only="float32 float64 int64")
-def _scatter_flat(g, index, *, size):
-    return _scattered(g, index, size)
-
-
-@kernel("gather_flat", target="CPU", only="float32 float64 int64")
-def _gather_flat(x, index, *, dims):
-    return _at(x, index, dims)
+kernel("scatter_flat", lambda g, index, *, size: _scattered(g, index, size), target="CPU", only="float32 float64 int64")
+kernel("gather_flat", lambda x, index, *, dims: _at(x, index, dims), target="CPU", only="float32 float64 int64")
 
 
 @kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", target="CPU", only=_F)

@@ -77,9 +77,7 @@ def _leading_sums(x, axes):
 kernel("sum_all", lambda a: sums(a))
 
 
-@kernel("sum_dims")
-def _sum_dims(a, *, axes, keepdim):
-    return sums(a, axes, keepdim)
+kernel("sum_dims", lambda a, *, axes, keepdim: sums(a, axes, keepdim))
 
 
 @kernel("column_sum")
@@ -103,9 +101,7 @@ def _expand_reduced(g, *, shape, axes, keepdim):
     return broadcast_to_shape(g, shape)
 
 
-@kernel("expand_rows", half=True)
-def _expand_rows(g, *, shape):
-    return broadcast_to_shape(g, shape)
+kernel("expand_rows", lambda g, *, shape: broadcast_to_shape(g, shape), half=True)
 
 
 def _over(x, n):
@@ -123,14 +119,8 @@ def mean(a, axes=None, keepdim=False):
 kernel("mean_all", lambda a: mean(a))
 
 
-@kernel("mean_dims")
-def _mean_dims(a, *, axes, keepdim):
-    return mean(a, axes, keepdim)
-
-
-@kernel("prod_all")
-def _prod_all(a):
-    return op(G.ProdExt)(a, None, False, None)
+kernel("mean_dims", lambda a, *, axes, keepdim: mean(a, axes, keepdim))
+kernel("prod_all", lambda a: op(G.ProdExt)(a, None, False, None))
 
 
 @kernel("prod_dim", target="CPU")
@@ -297,9 +287,7 @@ def _logsumexp(a, *, axes, keepdim):
     return r if keepdim else r.view(reduced(shape, axes, False))
 
 
-@kernel("logsumexp", target="Ascend")
-def _logsumexp_ascend(a, *, axes, keepdim):
-    return op(G.LogSumExp)(a, _all_axes(a, axes), keepdim)
+kernel("logsumexp", lambda a, *, axes, keepdim: op(G.LogSumExp)(a, _all_axes(a, axes), keepdim), target="Ascend")
 
 
 # ------------------------------------------------------------------ variance, standard deviation
@@ -345,14 +333,8 @@ def _upcast_mean(a, *, axes, keepdim):
     return cast(r, dtype_of(a)) if first is None else op(P.Add)(r, reshape(first, shape_of(r)))
 
 
-@kernel("var", only=FLOATS, target="CPU")
-def _var_cpu(a, *, axes, keepdim, correction):
-    return _var(a, axes, keepdim, correction, False)
-
-
-@kernel("std", only=FLOATS, target="CPU")
-def _std_cpu(a, *, axes, keepdim, correction):
-    return _var(a, axes, keepdim, correction, True)
+kernel("var", lambda a, *, axes, keepdim, correction: _var(a, axes, keepdim, correction, False), only=FLOATS, target="CPU")
+kernel("std", lambda a, *, axes, keepdim, correction: _var(a, axes, keepdim, correction, True), only=FLOATS, target="CPU")
 
 
 # ------------------------------------------------------------------ norms
@@ -399,11 +381,5 @@ def _vector_norm_ascend(a, *, p, axes, keepdim):
 
 
 # ------------------------------------------------------------------ trace
-@kernel("trace", only=f"{FLOATS} int64")
-def _trace(a):
-    return op(P.Trace)(a) if not ASCEND else mint.trace(a)
-
-
-@kernel("trace_backward", only=FLOATS)
-def _trace_backward(g, *, shape):
-    return op(P.Mul)(op(P.Eye)(*shape, dtype_of(g)), g)
+kernel("trace", lambda a: op(P.Trace)(a) if not ASCEND else mint.trace(a), only=f"{FLOATS} int64")
+kernel("trace_backward", lambda g, *, shape: op(P.Mul)(op(P.Eye)(*shape, dtype_of(g)), g), only=FLOATS)

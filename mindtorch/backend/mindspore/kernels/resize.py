@@ -129,9 +129,7 @@ def _grid_sampler_2d(x, grid, *, kind, padding, align):
     return reshape(op(P.GridSampler3D, kind, padding, align)(*_solid(x, grid)), (n, c, *shape_of(grid)[1:3]))
 
 
-@kernel("grid_sampler_3d", target="CPU", only="float32")
-def _grid_sampler_3d(x, grid, *, kind, padding, align):
-    return op(P.GridSampler3D, kind, padding, align)(x, grid)
+kernel("grid_sampler_3d", lambda x, grid, *, kind, padding, align: op(P.GridSampler3D, kind, padding, align)(x, grid), target="CPU", only="float32")
 
 
 @kernel("grid_sampler_backward", target="CPU", only="float32")

@@ -56,9 +56,7 @@ def _recurrence(g, r, axis):
     return fresh(s) if s is g else s
 
 
-@kernel("linear_recurrence", only="float32 float64 complex64 complex128")
-def _recur(g, r, *, axis):
-    return _recurrence(g, r, axis) if shape_of(g) else fresh(g)
+kernel("linear_recurrence", lambda g, r, *, axis: _recurrence(g, r, axis) if shape_of(g) else fresh(g), only="float32 float64 complex64 complex128")
 
 
 @kernel("cumprod_backward", only="float32 float64 float16 bfloat16")

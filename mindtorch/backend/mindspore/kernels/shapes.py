@@ -98,14 +98,8 @@ def flipped(a, dims):
     return unbits(op(P.ReverseV2, tuple(dims))(bits(a)), a)
 
 
-@kernel("flip")
-def _flip(a, *, dims):
-    return flipped(a, (dims,) if dims.__class__ is int else dims)
-
-
-@kernel("flip_axis")
-def _flip_axis(a, *, axis):
-    return flipped(a, (axis,))
+kernel("flip", lambda a, *, dims: flipped(a, (dims,) if dims.__class__ is int else dims))
+kernel("flip_axis", lambda a, *, axis: flipped(a, (axis,)))
 
 
 @kernel("shift")
@@ -118,9 +112,7 @@ def _shift(a, *, axis, by, fill):
     return joined((narrowed(a, axis, 1, n), edge) if by > 0 else (edge, narrowed(a, axis, 0, n - 1)), axis)
 
 
-@kernel("unsafe_view")
-def _unsafe_view(a, *, size):
-    return reshape(fresh(a), size)
+kernel("unsafe_view", lambda a, *, size: reshape(fresh(a), size))
 
 
 @kernel("unsafe_transpose")

@@ -34,9 +34,7 @@ if not ASCEND:
         _right_of_zero(_name, _prim)
 
 
-@kernel("erfinv", target="Ascend", only=FLOATS)
-def _erfinv_ascend(a):
-    return mint.erfinv(a)
+kernel("erfinv", lambda a: mint.erfinv(a), target="Ascend", only=FLOATS)
 
 
 def _polynomial(t, coefficients):
@@ -92,9 +90,7 @@ def _sinc_double_backward(a):
     return o.where(o.lt(o.abs_(x), 1e-3), -math.pi ** 2 / 3, r)
 
 
-@kernel("ndtr", only=FLOATS)
-def _ndtr(a):
-    return o.div(o.erfc(o.mul(a, -math.sqrt(0.5))), 2)
+kernel("ndtr", lambda a: o.div(o.erfc(o.mul(a, -math.sqrt(0.5))), 2), only=FLOATS)
 
 
 @kernel("logit", only=FLOATS)
@@ -110,11 +106,5 @@ def _logit_grad(g, a, *, eps):
     return o.where(o.or_(o.lt(a, low), o.gt(a, high)), beyond, o.div(g, o.mul(a, o.sub(1, a))))
 
 
-@kernel("away_from_zero", only=FLOATS)
-def _away(a, *, eps):
-    return o.gt(o.abs_(a), eps)
-
-
-@kernel("over_away_from_zero", only=FLOATS)
-def _over_away(a, b, *, eps):
-    return o.div(a, o.where(o.gt(o.abs_(b), eps), b, 1))
+kernel("away_from_zero", lambda a, *, eps: o.gt(o.abs_(a), eps), only=FLOATS)
+kernel("over_away_from_zero", lambda a, b, *, eps: o.div(a, o.where(o.gt(o.abs_(b), eps), b, 1)), only=FLOATS)

@@ -51,21 +51,9 @@ _logarithm("log2", 2)
 _logarithm("log10", 10)
 
 
-@kernel("exp2", only=FLOATS)
-def _exp2(a):
-    return mint.exp2(a) if ASCEND else o.pow_(2.0, a)
-
-
-
-
-@kernel("deg2rad", only=FLOATS)
-def _deg2rad(a):
-    return o.mul(a, math.pi / 180)
-
-
-@kernel("rad2deg", only=FLOATS)
-def _rad2deg(a):
-    return o.mul(a, 180 / math.pi)
+kernel("exp2", lambda a: mint.exp2(a) if ASCEND else o.pow_(2.0, a), only=FLOATS)
+kernel("deg2rad", lambda a: o.mul(a, math.pi / 180), only=FLOATS)
+kernel("rad2deg", lambda a: o.mul(a, 180 / math.pi), only=FLOATS)
 
 
 # ------------------------------------------------------------------ sign and rounding
@@ -96,9 +84,7 @@ def _round(a, *, decimals):
     return o.div(o.rint(o.mul(a, scale)), scale) if decimals > 0 else o.mul(o.rint(o.div(a, scale)), scale)
 
 
-@kernel("frac", only=FLOATS)
-def _frac(a):
-    return o.sub(a, o.trunc(a))
+kernel("frac", lambda a: o.sub(a, o.trunc(a)), only=FLOATS)
 
 
 # ------------------------------------------------------------------ classification
@@ -126,19 +112,9 @@ def _isfinite(a):
     return mint.isfinite(a) if ASCEND else op(P.IsFinite)(a)
 
 
-@kernel("isreal")
-def _isreal(a):
-    return o.eq(op(P.Imag)(a), 0) if dtype_of(a) in COMPLEX else _never(a, True)
-
-
-@kernel("isposinf")
-def _isposinf(a):
-    return o.eq(a, math.inf) if dtype_of(a) in FLOATING else _never(a)
-
-
-@kernel("isneginf")
-def _isneginf(a):
-    return o.eq(a, -math.inf) if dtype_of(a) in FLOATING else _never(a)
+kernel("isreal", lambda a: o.eq(op(P.Imag)(a), 0) if dtype_of(a) in COMPLEX else _never(a, True))
+kernel("isposinf", lambda a: o.eq(a, math.inf) if dtype_of(a) in FLOATING else _never(a))
+kernel("isneginf", lambda a: o.eq(a, -math.inf) if dtype_of(a) in FLOATING else _never(a))
 
 
 @kernel("nan_to_num", only=FLOATS)
@@ -159,14 +135,8 @@ def _angle(a):
     return o.where(o.lt(a, 0), math.pi, o.where(o.isnan(a), a, 0))
 
 
-@kernel("real_copy")
-def _real(a):
-    return op(P.Real)(a) if dtype_of(a) in COMPLEX else copied(a)
-
-
-@kernel("conj conj_physical")
-def _conj(a):
-    return op(P.Conj)(a) if dtype_of(a) in COMPLEX else copied(a)
+kernel("real_copy", lambda a: op(P.Real)(a) if dtype_of(a) in COMPLEX else copied(a))
+kernel("conj conj_physical", lambda a: op(P.Conj)(a) if dtype_of(a) in COMPLEX else copied(a))
 
 
 @kernel("complex", only="float32 float64")
@@ -175,6 +145,4 @@ def _complex(re, im):
     return op(P.Complex)(broadcast(re, shape), broadcast(im, shape))
 
 
-@kernel("polar", only="float32 float64")
-def _polar(abs, angle):
-    return _complex(o.mul(abs, o.cos(angle)), o.mul(abs, o.sin(angle)))
+kernel("polar", lambda abs, angle: _complex(o.mul(abs, o.cos(angle)), o.mul(abs, o.sin(angle))), only="float32 float64")
