@@ -2,11 +2,17 @@
 import ast
 
 
-def imports(source, module, is_package=False):
+def _is_typing(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imports(source, module, is_package=False, typing=True):
     """Returns [(line, imported module, imported name or None)] of a source text, with relative
-    imports resolved."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
+    imports resolved. typing: include the imports under `if TYPE_CHECKING`."""
+    tree, found = ast.parse(source), []
+    if not typing:
+        tree.body = [node for node in tree.body if not _is_typing(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -4,6 +4,8 @@ Importing this package fills the table. The families are imported in order of de
 """
 import importlib
 
+from mindtorch.core import bootstrap  # noqa: F401
+
 FAMILIES = [
     "basic",
     "elementwise.binary", "elementwise.unary", "elementwise._ternary", "elementwise._gamma", "elementwise._logic", "elementwise._operators",
@@ -18,6 +20,8 @@ FAMILIES = [
 
 for _name in FAMILIES:
     importlib.import_module("mindtorch.ops." + _name)
+
+from mindtorch.ops import _bootstrap  # noqa: E402,F401
 
 # Imported after the families: these modules need all primitives to be registered.
 from mindtorch.core.device import backend_autoload  # noqa: E402,F401

@@ -1,9 +1,5 @@
 """The few primitives that everything else is built on: cast, copy, sum to a shape, add, multiply.
 """
-from mindtorch.core.tensor import inplace
-from mindtorch.core.dispatch import autocast, meta, type_promotion, primitives
-from mindtorch.core.device import device_dispatch
-from mindtorch.core.autograd import engine, validate_grad, accumulate_grad
 from mindtorch.core.dispatch.lazy_conj import conj_view
 from mindtorch.core.tensor.stride_rules import as_computed, like, pointwise
 from mindtorch.core.dispatch.primitives import primitive
@@ -27,9 +23,6 @@ def cast(x, dtype):
 def cast_grad(g, dtype):
     """Casts a gradient to the dtype of its tensor."""
     return cast(g, dtype)
-
-
-type_promotion._cast = autocast._cast = cast
 
 
 #: copies to another device
@@ -59,9 +52,6 @@ def zeros_like(g):
     return new_full(g, size=g._sizes, value=0, np_dtype=g._np_dtype)
 
 
-inplace.new_full = new_full
-
-
 # ------------------------------------------------------------------ arithmetic of gradient rules
 add_ = primitive("add", "a, b", lambda ctx, grad: grad, lambda ctx, grad: grad)
 sub_ = primitive("sub", "a, b", lambda ctx, grad: grad, lambda ctx, grad: neg_(grad))
@@ -88,10 +78,3 @@ def lazy_conj(x):
 
 def _const_conj(c):
     return c.conj()
-
-
-validate_grad._ops.update(sum_to=sum_to, cast_grad=cast_grad)
-engine._ops.update(add=add_, clone=clone, meta=meta.of)
-accumulate_grad._ops.update(add=add_, clone=clone)
-device_dispatch._ops.update(cast=cast, expand=lambda x, size: broadcast(x, shape=size))
-primitives.ops["new_full"] = new_full

@@ -55,6 +55,7 @@ with _uncollected():
     from mindtorch.torch.cuda import OutOfMemoryError  # noqa: F401
     from mindtorch.torch import _graph  # noqa: F401  (mindspore.export of modules)
     from mindtorch.torch import _function_protocol
+    from mindtorch.torch import _bootstrap  # noqa: F401
 
 torch = _importlib.import_module(__name__)      # torch.torch is torch
 

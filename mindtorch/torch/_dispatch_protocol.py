@@ -24,9 +24,10 @@ import numpy as np
 
 from mindtorch.backend.device import reserve_address_range, view_of
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core.tensor import inplace, tensor as _core, tensor_wrappers
+from mindtorch.core.hooks import hooks
+from mindtorch.core.tensor import inplace, tensor_wrappers
 from mindtorch.core.dispatch import dispatcher
-from mindtorch.core.autograd import grad_mode, graph as autograd_graph
+from mindtorch.core.autograd import graph as autograd_graph
 from mindtorch.core.compile import tracing
 from mindtorch.core.tensor.dtypes import of_np
 from mindtorch.core.autograd.grad_mode import mode
@@ -156,7 +157,7 @@ def _listed(t):
     return (id(t) in _Live.refs) + tensor_wrappers.is_wrapped(t)
 
 
-tensor_wrappers.count_weakrefs = _listed
+hooks.count_weakrefs = _listed
 
 
 def takes_part_class(cls):
@@ -178,7 +179,7 @@ def make_wrapper(cls, size, strides, storage_offset, dtype, device, requires_gra
     elif device is not None:
         set_device(t, device)
     enrol(t)
-    _core._subclass_made(cls)
+    hooks.subclass_made(cls)
     if requires_grad:
         set_requires_grad(t, True)
     return t
@@ -223,7 +224,7 @@ def call(func, relevant, args, kwargs):
     recording. TypeError if all return NotImplemented."""
     types = tuple([type(a) for a in relevant])
     tried = []
-    before, modes, follow = mode.on, state.modes, grad_mode.follow
+    before, modes, follow = mode.on, state.modes, hooks.grad_mode_changed
     recorded, state.recorded = state.recorded, before
     mode.on = False
     if follow is not None:
@@ -450,7 +451,7 @@ def _values(t):
     return np.array(_without_recording(elements, (), {}), t._np_dtype).reshape(t._sizes)
 
 
-tensor_wrappers.shallow_copy, tensor_wrappers.write, tensor_wrappers.values, tensor_wrappers.changed = _detached_wrapper, _write, _values, _changed
+hooks.wrapper_shallow_copy, hooks.wrapper_write, hooks.wrapper_values, hooks.wrapper_changed = _detached_wrapper, _write, _values, _changed
 _ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes_part, disabled
 
 

@@ -12,7 +12,6 @@ from types import FunctionType
 
 from mindtorch.backend.cpython import module_lock
 from mindtorch.core.dispatch import dispatcher, error_messages, meta as _core_meta
-from mindtorch.core.tensor import tensor as _core
 from mindtorch.core.device.device import device, get_default as get_default_device
 from mindtorch.core.tensor.dtypes import dtype
 from mindtorch.core.tensor.sparse import Sparse
@@ -372,6 +371,3 @@ def subclass_made(cls, made=None):
             cls.__torch_function__ = staticmethod(disabled_impl)
         if getattr(cls, "__torch_function__", None) is not disabled_impl and not cls.__module__.startswith(("mindtorch.", "torch.")):
             activate()
-
-
-_core._subclass_made = subclass_made

@@ -7,7 +7,8 @@ import numpy as np
 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.errors import AcceleratorError  # noqa: F401
-from mindtorch.core.dispatch import deterministic as _determinism, type_promotion, primitives
+from mindtorch.core.dispatch import deterministic as _determinism, type_promotion
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import dtypes
 from mindtorch.core.device.device import accelerator, device, get_default, set_default
 from mindtorch.core.tensor.dtypes import set_default_dtype
@@ -370,7 +371,7 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
 
 def is_anomaly_enabled():
     """True while anomaly detection is on."""
-    return primitives.anomaly is not None
+    return hooks.anomaly is not None
 
 
 def is_anomaly_check_nan_enabled():

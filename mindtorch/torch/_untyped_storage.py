@@ -586,9 +586,6 @@ def _on(root):
     return storage if storage is not None and storage._root is root else None
 
 
-storage_impl.storage_on, storage_impl.storage_moved = _on, _moved
-
-
 def _new_bytes(who, what):
     if isinstance(what, (bool, float)) or what is None:
         raise TypeError(f"{who}: expected a size or a sequence of int, got {type(what).__name__}")

@@ -440,6 +440,4 @@ def _shared_version(storage):
 StorageBase.type = _untyped_type
 StorageBase.__reduce_ex__ = _reduce_untyped
 
-# Registration with the lower layer: Tensor.set_ and torch.tensor accept storages through these.
-from_data.tensor_of_storage = set_source
-from_data.STORAGES |= {TypedStorage, UntypedStorage}
+from_data.STORAGES.update((TypedStorage, UntypedStorage))

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import mindtorch.torch as mt
-from mindtorch.core.dispatch import dispatcher, primitives
+from mindtorch.core.dispatch import dispatcher
+from mindtorch.core.hooks import hooks
 
 pytestmark = pytest.mark.smoke
 
@@ -531,7 +532,7 @@ def test_anomaly_mode_shows_the_forward_traceback(f):
         assert f"in {f.__name__}\n" in said(T, True), T
         text = said(T, False)
         assert "No forward pass information" in text and f"in {f.__name__}\n" not in text
-    assert not dispatcher.is_enabled("ops", "anomaly") and primitives.stack_recorder is None
+    assert not dispatcher.is_enabled("ops", "anomaly") and hooks.stack_recorder is None
 
 
 def test_graph_is_freed():

@@ -6,6 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import mindtorch.torch as mt
+from mindtorch.core.hooks import hooks
 from mindtorch.torch.utils._python_dispatch import TorchDispatchMode as OurDispatchMode
 from mindtorch.torch.utils.checkpoint import checkpoint as our_checkpoint, set_checkpoint_early_stop as our_early_stop
 
@@ -148,7 +149,7 @@ def test_profiler_table_counts_backward_nodes():
         assert all(e.cpu_time_total > 0 for e in p.key_averages() if "Backward" in e.key)
         return counts
     assert beside(run)["ReluBackward0"] == 3
-    assert mt.autograd.profiler.engine.watched is None
+    assert hooks.node_observer is None
 
 
 def test_raising_backward_ends_its_profiler_events():

@@ -5,16 +5,15 @@ copies with `clone`.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
 from sys import getrefcount
-from typing import Any
 
 import numpy as np
 
 from mindtorch.backend.device import is_storage_root
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
-from mindtorch.core.tensor import conj_neg_bits, stride_rules
+from mindtorch.core.hooks import hooks
+from mindtorch.core.tensor import stride_rules
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits
 from mindtorch.core.dispatch.primitives import HOST
@@ -22,7 +21,6 @@ from mindtorch.core.tensor.tensor import Tensor, bump_version, wrap_array
 from mindtorch.core.tensor.tensor_wrappers import is_wrapped
 
 _sum, _accumulate, _copy = HOST["gradient_sum"], HOST["gradient_accumulate"], HOST["gradient_copy"]
-_ops: dict[str, Callable[..., Any]] = {}  # add, clone, store: set by the ops package
 
 
 #: Reference count of the array of a tensor that nothing else refers to: the tensor's two references
@@ -37,7 +35,7 @@ def sum_grads(g: Tensor, h: Tensor) -> Tensor:
         # a sparse gradient has neither handle nor array, and raises SparseUse below
         fn = None if _has_lazy_handle(g) or _has_lazy_handle(h) else TABLES[g._device.type].get("gradient_sum")
         if fn is None:
-            return _ops["add"](g, h)
+            return hooks.add(g, h)
         return _sum_there(fn, g, h)
     return wrap_array(_sum(g._array, h._array))
 
@@ -58,7 +56,7 @@ def _sum_there(fn, g, h):
 def accumulate_into(to: Tensor, g: Tensor) -> None:
     """Adds a gradient to `to` in place; the caller bumps the version."""
     if g._handle.__class__ is ConjNegBits:
-        g = conj_neg_bits.resolved(g)
+        g = hooks.bits_resolved(g)
     if to._handle is None:
         _accumulate(to._array, g._array)
         return
@@ -67,7 +65,7 @@ def accumulate_into(to: Tensor, g: Tensor) -> None:
         return
     fn = None if _has_lazy_handle(to) else TABLES[to._device.type].get("gradient_accumulate")
     if fn is None:
-        device_dispatch.write(to, _ops["add"](to, g))
+        device_dispatch.write(to, hooks.add(to, g))
     else:
         device_dispatch.device_lock(fn)(to._handle, g._handle)
 
@@ -78,7 +76,7 @@ def steal_or_clone(leaf: Tensor, g: Tensor) -> Tensor:
     This is g itself if its memory is not shared and it has the leaf's strides, else a copy.
     """
     if g._handle is not None:
-        return _ops["clone"](g) if may_be_shared(g) or g._requires_grad_ else g
+        return hooks.clone(g) if may_be_shared(g) or g._requires_grad_ else g
     if not STRIDED.on:
         return wrap_array(_copy(g._array, strides=None)) if may_be_shared(g) or g._requires_grad_ else g
     # Use the leaf's strides if they are dense, else C order.

@@ -10,12 +10,12 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from sys import getrefcount
 from typing import Any
 
-from mindtorch.core.autograd import grad_mode, accumulate_grad, graph as autograd_graph
+from mindtorch.core.autograd import accumulate_grad, graph as autograd_graph
 from mindtorch.core.compile import replay
-from mindtorch.core.dispatch import primitives
 from mindtorch.core.dispatch.dispatcher import dispatch_state, is_enabled
 from mindtorch.core.autograd.validate_grad import validate_grad
 from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.sparse import SparseTensor, SparseUse, dispatch
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.tensor_wrappers import is_wrapped
@@ -26,15 +26,6 @@ def _sum_with_sparse(g, h):
     if isinstance(g, SparseTensor):
         return dispatch["gradient_sum" if isinstance(h, SparseTensor) else "add"](h, g)
     return dispatch["add"](g, h)
-
-
-#: watched(node, number), set by a profiler: a generator that observes a node. It runs to its first
-#: yield before the gradient rule, to the second after it, and to its end when the gradients have
-#: been passed on.
-watched: Callable[[Any, int], Generator[None, None, None]] | None = None
-
-# add, clone, meta: differentiable helpers set by the ops package
-_ops: dict[str, Callable[..., Any]] = {}
 
 
 class InputBuffer:
@@ -50,8 +41,8 @@ class InputBuffer:
             self.g = g
             return
         try:
-            if create_graph or primitives.tangent_backward is not None or dispatch_state.primitives and (is_wrapped(g) or is_wrapped(self.g)):
-                self.g = _ops["add"](self.g, g)
+            if create_graph or hooks.tangent_backward is not None or dispatch_state.primitives and (is_wrapped(g) or is_wrapped(self.g)):
+                self.g = hooks.add(self.g, g)
             elif self.owned:
                 accumulate_grad.accumulate_into(self.g, g)
             else:
@@ -112,8 +103,8 @@ class GraphTask:
         self.buffers, self.ready, self.leaf_buffers, self.complete = {}, [], {}, []
         self.node = self.notes = self.span = None
         self.callbacks = ()
-        self.watch = watched
-        self.through = None if create_graph else primitives.tangent_backward
+        self.watch = hooks.node_observer
+        self.through = None if create_graph else hooks.tangent_backward
 
     @property
     def number(self) -> int:
@@ -195,8 +186,8 @@ class GraphTask:
         packing = autograd_graph.get_saved_hooks() if autograd_graph.saved_hooks else ()
         old_mode = mode.on
         mode.on = self.create_graph
-        if grad_mode.follow is not None:
-            grad_mode.follow(self.create_graph)
+        if hooks.grad_mode_changed is not None:
+            hooks.grad_mode_changed(self.create_graph)
         under.depth += 1
         under.current = self
         well = False
@@ -216,8 +207,8 @@ class GraphTask:
             if self.span is not None:
                 self.span.close()
             mode.on = old_mode
-            if grad_mode.follow is not None:
-                grad_mode.follow(old_mode)
+            if hooks.grad_mode_changed is not None:
+                hooks.grad_mode_changed(old_mode)
             under.depth -= 1
             under.current = outer
             self.node = None
@@ -324,7 +315,7 @@ class GraphTask:
         if self.watch is not None:
             self.span = self.watch(n, n._sequence_number)
             next(self.span)
-        if self.through is not None or primitives.anomaly is not None:
+        if self.through is not None or hooks.anomaly is not None:
             res = self._apply_observed(n, gs)
         else:
             try:
@@ -361,7 +352,7 @@ class GraphTask:
         """Applies a gradient rule with tangents, or in anomaly mode."""
         if self.through is not None:
             return self.through(n, gs)
-        anomaly: Any = primitives.anomaly
+        anomaly: Any = hooks.anomaly
         try:
             res = n._apply(gs)
         except Exception as err:
@@ -673,7 +664,7 @@ def _tensor_hooks(n, gs):
         if n._retains_grad and i in n._retains_grad and g is not None:
             t = n._retains_grad[i]()
             if t is not None:
-                t._grad_ = g if t._grad_ is None else _ops["add"](t._grad_, g)
+                t._grad_ = g if t._grad_ is None else hooks.add(t._grad_, g)
     return gs
 
 
@@ -705,32 +696,29 @@ def _clone_sparse(g):
     v = g._sp_values
     if (g._lookup and not g._grad_may_alias and v.__class__ is Tensor and v._handle is None and v._contiguous and not v._requires_grad_ and not v._fw_grad
             # referenced by the gradient, by this variable and by the call
-            and getrefcount(v) == 3 and not accumulate_grad.may_be_shared(v) and primitives.tangent_backward is None):
+            and getrefcount(v) == 3 and not accumulate_grad.may_be_shared(v) and hooks.tangent_backward is None):
         return g
     return dispatch["clone"](g.detach())
-
-
-autograd_graph._engine["accumulate"] = _accumulate
 
 
 def _accumulate_dense(leaf, g, create_graph):
     old = leaf._grad_
     if leaf._device.type == "meta":
-        leaf._grad_ = _ops["meta"](g) if old is None else old
+        leaf._grad_ = hooks.meta_like(g) if old is None else old
         return
     if old is None:
         if create_graph or g._fw_grad:
-            leaf._grad_ = _ops["clone"](g) if g._grad_fn_ is None or accumulate_grad.may_be_shared(g) else g
+            leaf._grad_ = hooks.clone(g) if g._grad_fn_ is None or accumulate_grad.may_be_shared(g) else g
         else:
             leaf._grad_ = accumulate_grad.steal_or_clone(leaf, g)
         if leaf._device is not leaf._grad_._device:
             leaf._grad_._device = leaf._device
-    elif create_graph or primitives.tangent_backward is not None:
-        leaf._grad_ = _ops["add"](old, g)
+    elif create_graph or hooks.tangent_backward is not None:
+        leaf._grad_ = hooks.add(old, g)
     else:
         try:
             accumulate_grad.accumulate_grad(old, g)
         except ValueError:
             # raises the error about differing shapes, as after `.data` of another size
-            _ops["add"](old, g)
+            hooks.add(old, g)
             raise

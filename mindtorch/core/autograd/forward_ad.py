@@ -24,9 +24,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mindtorch.backend.cpython import module_lock
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import inplace
 from mindtorch.core.transforms import vmap, functorch_levels
-from mindtorch.core.dispatch import dispatcher, primitives
+from mindtorch.core.dispatch import dispatcher
 from mindtorch.core.autograd import engine, grad_mode
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits, is_conj
 from mindtorch.core.dispatch.lazy_conj import between, conj_view, neg_view
@@ -105,14 +106,14 @@ def _start():
     dispatcher.enable_layer("primitives", "forward")
     dispatcher.enable_layer("ops", "forward")
     dispatch_state.dual = dual
-    inplace.wrote = propagate_write
-    primitives.tangent_backward = backward
+    hooks.tangent_write = propagate_write
+    hooks.tangent_backward = backward
 
 
 def _stop():
     dispatcher.disable_layer("primitives", "forward")
     dispatcher.disable_layer("ops", "forward")
-    dispatch_state.dual = inplace.wrote = primitives.tangent_backward = None
+    dispatch_state.dual = hooks.tangent_write = hooks.tangent_backward = None
 
 
 #: Called before the first level of the process is opened: the ops package declares its rules.
@@ -262,7 +263,7 @@ def _zeros_like(x, t=None):
     Batched if `t`, which will be written there, is batched.
     """
     if t is not None and vmap.level_of(t) is not vmap.level_of(x):
-        return primitives.ops["new_full"](t, size=x._sizes, value=0, np_dtype=x._np_dtype)
+        return hooks.new_full(t, size=x._sizes, value=0, np_dtype=x._np_dtype)
     within = vmap.level_of(x)
     if within is not None:
         return vmap.add_batch_dim(_zeros_like(x._handle.value), x._handle.mapped, within)
@@ -270,7 +271,7 @@ def _zeros_like(x, t=None):
     offset, size = inplace.storage_extent(x)
     if x._contiguous and not offset and size == x._nbytes:
         return _op("zeros_like")(x, requires_grad=False)
-    flat = primitives.ops["new_full"](x, size=(size // k,), value=0, np_dtype=x._np_dtype)
+    flat = hooks.new_full(x, size=(size // k,), value=0, np_dtype=x._np_dtype)
     t = shallow_copy(flat)
     inplace.set_storage_within(t, flat, x._sizes, tuple([s * k for s in x.stride()]), offset)
     return t
@@ -473,7 +474,7 @@ def _linear(prim, ins, kw, tans):
 
 def _no(x):
     """Returns zeros to use in place of the operand x."""
-    return primitives.ops["new_full"](x, size=x._sizes, value=0, np_dtype=x._np_dtype) if x.__class__ is not ScalarOperand else ScalarOperand(0, x._np_dtype)
+    return hooks.new_full(x, size=x._sizes, value=0, np_dtype=x._np_dtype) if x.__class__ is not ScalarOperand else ScalarOperand(0, x._np_dtype)
 
 
 def _diagonal(prim, ins, kw, outs, tans):
@@ -536,7 +537,7 @@ def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, 
         with _Recording(True):
             us: list[Any] = []
             for m in c._input_metadata:
-                u = None if m is None else primitives.ops["new_full"](_results(prim, outs)[0], size=m[0], value=0, np_dtype=m[1])
+                u = None if m is None else hooks.new_full(_results(prim, outs)[0], size=m[0], value=0, np_dtype=m[1])
                 if u is not None:
                     u._requires_grad_ = True
                 us.append(u)
@@ -561,7 +562,7 @@ def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, 
             js[i] = j if needs_grad or j is None or not j._requires_grad_ else detach(j)          # type: ignore[index]
     for i in requested:
         if js[i] is None:
-            js[i] = primitives.ops["new_full"](us[i], size=us[i]._sizes, value=0, np_dtype=us[i]._np_dtype)      # type: ignore[index]
+            js[i] = hooks.new_full(us[i], size=us[i]._sizes, value=0, np_dtype=us[i]._np_dtype)      # type: ignore[index]
     return js
 
 

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.core.hooks import hooks
+
 #: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = "followed"
 
@@ -33,15 +35,11 @@ class _Inference:
 INFERENCE = _Inference()
 INFERENCE.ever = False
 
-#: Set by core.mindspore_autograd at the first MindSpore op on facade tensors: passes this thread's grad mode
-#: to MindSpore.
-follow: Callable[[bool], None] | None = None
-
 
 def _switch(on: bool) -> None:
     mode.on = on
-    if follow is not None:
-        follow(on)
+    if hooks.grad_mode_changed is not None:
+        hooks.grad_mode_changed(on)
 
 
 def is_grad_enabled() -> bool:
@@ -110,13 +108,13 @@ class no_grad(GradMode):
     def __enter__(self):
         self._old = mode.on
         mode.on = self._to
-        if follow is not None:
-            follow(self._to)
+        if hooks.grad_mode_changed is not None:
+            hooks.grad_mode_changed(self._to)
 
     def __exit__(self, *exc):
         mode.on = self._old
-        if follow is not None:
-            follow(self._old)
+        if hooks.grad_mode_changed is not None:
+            hooks.grad_mode_changed(self._old)
 
 
 class enable_grad(no_grad):

@@ -13,6 +13,7 @@ from mindtorch.backend.interface import Sizes, NpDtype
 from mindtorch.core.dispatch import dispatcher
 from mindtorch.core.autograd import grad_mode
 from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.tensor import ScalarOperand, SavedArray, Tensor, VersionCounter, shallow_copy, check_inplace_on_view, detached, is_tensor
 
 sequence = itertools.count()
@@ -130,9 +131,6 @@ def _follow() -> None:
         if bool(saved_hooks) is not _followed:
             _followed = not _followed
             (dispatcher.enable_layer if _followed else dispatcher.disable_layer)("primitives", "saves")
-
-
-_engine: dict[str, Callable[..., Any]] = {}  # accumulate: set by core/autograd/engine.py
 
 
 class Node:
@@ -389,7 +387,7 @@ class AccumulateGrad(Node):
 
     def _apply(self, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         if gs[0] is not None:
-            _engine["accumulate"](self.variable, gs[0], grad_mode.mode.on)
+            hooks.accumulate(self.variable, gs[0], grad_mode.mode.on)
         return ()
 
 

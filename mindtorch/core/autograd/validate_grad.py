@@ -1,16 +1,13 @@
 """Conversion of a gradient to the shape and dtype of its tensor."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.interface import Sizes, NpDtype
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.dtypes import of_np
 from mindtorch.core.tensor.sparse import SparseUse, dispatch
 from mindtorch.core.tensor.tensor import Tensor
-
-# sum_to, cast_grad: differentiable helpers set by the ops package
-_ops: dict[str, Callable[..., Tensor]] = {}
 
 
 def validate_grad(g: Tensor, meta: tuple[Sizes, NpDtype], name: str) -> Tensor:
@@ -28,10 +25,10 @@ def validate_grad(g: Tensor, meta: tuple[Sizes, NpDtype], name: str) -> Tensor:
         if not _expandable(shape, a.shape):
             raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(a.shape)} but expected "
                                f"shape compatible with {list(shape)}")
-        g = _ops["sum_to"](g, size=shape)
+        g = hooks.sum_to(g, size=shape)
         a = g._array
     if a.dtype != dtype:
-        g = _ops["cast_grad"](g, dtype)
+        g = hooks.cast_grad(g, dtype)
     return g
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from mindtorch.backend.errors import TraceError
 from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, mapped, rebuilt, signature
 from mindtorch.core.dispatch import autocast, dispatcher
-from mindtorch.core.tensor import conj_neg_bits
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits
 from mindtorch.core.tensor.dtypes import of_np
 from mindtorch.core.autograd.grad_mode import mode
@@ -141,7 +141,7 @@ def _version(t):
 
 
 def _writable_copy(t):
-    return np.array(t._array if t._handle.__class__ is not ConjNegBits else conj_neg_bits.values(t))
+    return np.array(t._array if t._handle.__class__ is not ConjNegBits else hooks.bits_values(t))
 
 
 class Tracer:
@@ -163,7 +163,7 @@ class Tracer:
         return value
 
     def new(self, t, kind, **more):
-        return Value(kind, t._array.shape, dtype_name(t._array.dtype), t._array if t._handle.__class__ is not ConjNegBits else conj_neg_bits.values(t), **more)
+        return Value(kind, t._array.shape, dtype_name(t._array.dtype), t._array if t._handle.__class__ is not ConjNegBits else hooks.bits_values(t), **more)
 
     def value_of(self, t):
         """Returns the Value of a tensor.

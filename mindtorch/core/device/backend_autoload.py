@@ -12,6 +12,7 @@ import os
 from mindtorch.backend import kernels
 from mindtorch.backend.mindspore import npu
 from mindtorch.core.device import device_dispatch
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import tensor
 
 
@@ -23,14 +24,14 @@ def register_device(device: npu.Npu) -> None:
     npu_kernels.fill_table()
     device.maker = GraphCompiler
     device_dispatch.register(device)
-    tensor.housed = device_dispatch.classify_native
+    hooks.classify_native = device_dispatch.classify_native
     npu.see_values_in(tensor.bind_native_memory)
 
 
 def unregister_device(device: npu.Npu) -> None:
     """Reverts `register_device`."""
     device_dispatch.unregister(device)
-    tensor.housed = None
+    hooks.classify_native = None
     npu.see_values_in(None)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from mindtorch.backend.mindspore import runtime
 from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.hooks import hooks
 
 #: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = "safe"
@@ -86,7 +87,7 @@ class device:
         self._prev.append(_default)
         _default = check(self)
         if _default.type == "meta":
-            _meta_wanted()
+            hooks.meta_wanted()
         return self
 
     def __exit__(self, *exc: object) -> Literal[False]:
@@ -201,8 +202,4 @@ def set_default(d: device | str | int | None) -> None:
     global _default
     _default = cpu if d is None else check(d)
     if _default.type == "meta":
-        _meta_wanted()
-
-
-def _meta_wanted() -> None:
-    """Hook, replaced by core.meta: called before the first meta tensors are created."""
+        hooks.meta_wanted()

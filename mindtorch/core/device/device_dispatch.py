@@ -25,7 +25,8 @@ from mindtorch.backend.interface import Array, Handle, Sizes, Strides, NpDtype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import grad_flag, pause, resume
 from mindtorch.backend.strides import strides_of
-from mindtorch.core.tensor import conj_neg_bits, tensor_wrappers
+from mindtorch.core.hooks import hooks
+from mindtorch.core.tensor import tensor_wrappers
 from mindtorch.core.device import device as _device
 from mindtorch.core.dispatch import dispatcher, primitives
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits
@@ -243,9 +244,9 @@ def _geometry(t):
 def device_to_host(t: Tensor | SavedArray) -> Array:
     """Returns the values of a device tensor as a host array; synchronizes."""
     if tensor_wrappers.is_wrapped(t):
-        return tensor_wrappers.values(t) if tensor_wrappers.is_wrapper_subclass(t) else tensor_wrappers.values_of_batched(t)
+        return hooks.wrapper_values(t) if tensor_wrappers.is_wrapper_subclass(t) else hooks.batched_values(t)
     if t._handle.__class__ is ConjNegBits:
-        return conj_neg_bits.values(t)
+        return hooks.bits_values(t)
     COPIES.down += 1
     if async_errors.windows:
         async_errors.check((t,))
@@ -789,11 +790,11 @@ def write(x: Tensor, r: Tensor | ScalarOperand) -> None:
     `r` broadcasts to x and may have another dtype or be a host scalar.
     """
     if tensor_wrappers.is_wrapped(x):
-        return tensor_wrappers.write(x, r) if tensor_wrappers.is_wrapper_subclass(x) else tensor_wrappers.write_batched(x, r)
+        return hooks.wrapper_write(x, r) if tensor_wrappers.is_wrapper_subclass(x) else hooks.batched_write(x, r)
     if x._handle.__class__ is ConjNegBits:
-        return conj_neg_bits.write(x, r)
+        return hooks.bits_write(x, r)
     if r._handle.__class__ is ConjNegBits:
-        r = conj_neg_bits.resolved(r)
+        r = hooks.bits_resolved(r)
     if async_errors.windows:
         async_errors.check((r,))
         if x._enqueue_epoch > 0 and x._base is None:
@@ -876,7 +877,7 @@ def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any
     The call is kernel(x, *operands, **constants).
     """
     if tensor_wrappers.is_batched(x):
-        return tensor_wrappers.write_batched_by(x, name, kernel, operands, constants)
+        return hooks.batched_write_by(x, name, kernel, operands, constants)
     dev = x._device
     way = _kernel_spec(name, dev)
     if way is not None:
@@ -896,7 +897,4 @@ def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any
 
 def cast(x: Any, np_dtype: Any) -> Tensor:
     """Casts a tensor to another dtype."""
-    return _ops["cast"](x, np_dtype)
-
-
-_ops: dict[str, Callable[..., Tensor]] = {}  # cast, expand: set by the ops package
+    return hooks.cast(x, np_dtype)

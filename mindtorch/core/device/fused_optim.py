@@ -22,7 +22,7 @@ import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import unrecorded
-from mindtorch.core.tensor import conj_neg_bits
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.conj_neg_bits import LIVE, ConjNegBits
 from mindtorch.core.device.device_dispatch import device_lock, async_errors, reraise, device_to_host
 from mindtorch.core.tensor.dtypes import F32, LOW
@@ -70,7 +70,7 @@ def fused_step(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[
     """Runs the step. `changed` are lists of tensors: the parameters first, then their states."""
     kernel, found, host = plan
     if LIVE:
-        grads = [conj_neg_bits.resolved(g) if g._handle.__class__ is ConjNegBits else g for g in grads]
+        grads = [hooks.bits_resolved(g) if g._handle.__class__ is ConjNegBits else g for g in grads]
     if host:
         if COW.on:
             for column in changed:

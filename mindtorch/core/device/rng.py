@@ -10,7 +10,6 @@ default generator instead, one stream for both, and upload them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from mindtorch.backend.cpu.random import (Generator, bernoulli, bernoulli_mask, 
                                           in_memory_order, log_normal, multinomial, normal, normal_like, poisson, randint, random, randperm,
                                           rrelu_noise, standard_dirichlet, standard_gamma, trunc_normal, uniform)
 from mindtorch.core.device import device as _device
+from mindtorch.core.hooks import hooks
 
 default_generator = _host.default_generator
 
@@ -154,8 +154,6 @@ class _Hosts:
 _hosts = _Hosts()
 _defaults: dict[tuple[str, int], Any] = {}
 _seed_of_new: int | None = None
-#: creates a device's generator; set by the ops layer, which defines torch.Generator
-make: Callable[[Any], Any] = Counter
 
 
 def default_of(dev: _device.device) -> Any:
@@ -170,7 +168,7 @@ def default_of(dev: _device.device) -> Any:
     key = found.type, dev.index or 0
     g = _defaults.get(key)
     if g is None:
-        g = _defaults[key] = make(dev)
+        g = _defaults[key] = hooks.device_generator(dev)
         g._default = True
         g.seed() if _seed_of_new is None else g.manual_seed(_seed_of_new)
     return g

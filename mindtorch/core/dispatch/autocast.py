@@ -31,6 +31,7 @@ from mindtorch.backend.mindspore import cell
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.dispatch import dispatcher
 from mindtorch.core.device.device import recorded as RECORDED, shadow as SHADOW
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.dtypes import LOW
 from mindtorch.core.tensor.tensor import is_tensor
 
@@ -46,7 +47,6 @@ class _State(threading.local):
 
 state = _State()
 _F32 = np.dtype(np.float32)
-_cast = None  # set by the ops package
 
 
 def _lowered(x, d):
@@ -56,7 +56,7 @@ def _lowered(x, d):
             k = x._array.dtype
         except dispatcher.SparseUse:
             return _values_by(_lowered, x, d)
-        return _cast(x, d) if k is not d and (k == _F32 or k in LOW) else x
+        return hooks.cast(x, d) if k is not d and (k == _F32 or k in LOW) else x
     if x.__class__ is list or x.__class__ is tuple:
         return x.__class__(_lowered(i, d) for i in x)
     return x
@@ -71,7 +71,7 @@ def _values_by(fn, x, *args):
 def _raised(x):
     if is_tensor(x):
         try:
-            return _cast(x, _F32) if x._array.dtype in LOW else x
+            return hooks.cast(x, _F32) if x._array.dtype in LOW else x
         except dispatcher.SparseUse:
             return _values_by(_raised, x)
     if x.__class__ is list or x.__class__ is tuple:
@@ -185,7 +185,7 @@ def _cast_operands(entry, args, kwargs, below):
 def _to(x, d):
     """Casts floating-point tensors (except float64), also nested ones, to dtype `d`."""
     if is_tensor(x):
-        return _cast(x, d) if x._array.dtype != d and (x._array.dtype == _F32 or x._array.dtype in LOW) else x
+        return hooks.cast(x, d) if x._array.dtype != d and (x._array.dtype == _F32 or x._array.dtype in LOW) else x
     if isinstance(x, dict):
         return {k: _to(v, d) for k, v in x.items()}
     if isinstance(x, tuple) and hasattr(x, "_fields"):

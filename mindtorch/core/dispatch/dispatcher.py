@@ -49,6 +49,7 @@ from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.errors import host_memory_error
 from mindtorch.core.dispatch.op_schema import OpSchema, arg_kinds
 from mindtorch.core.dispatch.codegen import EMPTY, compile_template as stamped, parameters
+from mindtorch.core.hooks import hooks
 
 OPS = ("native", "function", "transform", "autocast", "dispatch", "vmap", "trace", "meta", "saves", "forward", "anomaly", "observe")
 PRIMITIVES = ("forward", "vmap", "saves", "dispatch", "trace", "bits", "device", "meta")
@@ -56,14 +57,6 @@ PRIMITIVES = ("forward", "vmap", "saves", "dispatch", "trace", "bits", "device",
 
 class SparseUse(NotImplementedError):
     """Raised where a sparse tensor is used and dense memory is required."""
-
-
-def _not_sparse(name, args, kwargs):
-    raise NotImplementedError(f"'{name}' of sparse tensors before there are any")
-
-
-#: Computes an op on sparse operands (`mindtorch/core/tensor/sparse.py`).
-sparse_answer: Callable[[str, tuple[Any, ...], dict[str, Any]], Any] = _not_sparse
 
 
 class _DispatchState:
@@ -219,7 +212,7 @@ def body(entry: DispatchEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     try:
         return entry.run(*args, **kwargs)
     except SparseUse:
-        return sparse_answer(entry.name, args, kwargs)
+        return hooks.sparse_answer(entry.name, args, kwargs)
 
 
 def _plain(prim, args, kwargs):
@@ -378,20 +371,15 @@ def _renaming(method, may_override, out, first_is_list, n_positional, all_scalar
     return "\n".join(lines)
 
 
-#: (function's name, parameter, its kind, argument that is not a scalar) -> the scalar it
-#: represents. Set by core.scalars.
-read_number: Any = None
-
-
 def _reading(run, name, scalar_indices, kinds):
     """Returns `run` with tensors passed for scalars converted to scalars."""
     def read(*args, **kwargs):
         for i, p in scalar_indices.items():
             if i < len(args) and args[i].__class__ not in SCALAR_TYPES:
-                args = (*args[:i], read_number(name, p, kinds[p], args[i]), *args[i + 1:])
+                args = (*args[:i], hooks.read_number(name, p, kinds[p], args[i]), *args[i + 1:])
         for p, x in kwargs.items():
             if x.__class__ not in SCALAR_TYPES and p in kinds:
-                kwargs = {**kwargs, p: read_number(name, p, kinds[p], x)}
+                kwargs = {**kwargs, p: hooks.read_number(name, p, kinds[p], x)}
         return run(*args, **kwargs)
     read.__name__, read.__doc__ = run.__name__, run.__doc__
     read.__wrapped__ = run  # for inspect.signature

@@ -72,8 +72,6 @@ def _set_memory(t: Tensor, of: Tensor, conj: bool, neg: bool) -> None:
         set_device(t, of._device)
 
 
-conj_neg_bits.shallow_copy, conj_neg_bits.set_memory = _shallow_copy, _set_memory
-
 conj_view: Callable[[Any], Any]
 neg_view: Callable[[Any], Any]
 _conj = primitive("conj_view", "a", lambda ctx, grad: conj_view(grad), view=True, node="ConjBackward0")
@@ -221,8 +219,6 @@ def _values(x):
     return a
 
 
-conj_neg_bits.values, conj_neg_bits.resolved = _values, resolved
-
 
 # ------------------------------------------------------------------ writing
 def _turned(x, r):
@@ -279,5 +275,3 @@ def _turning(node, view, base):
             node = n
     return node
 
-
-conj_neg_bits.write, conj_neg_bits.flipped, conj_neg_bits.related, conj_neg_bits.turning = _write, _turned, _related, _turning

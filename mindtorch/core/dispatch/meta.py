@@ -69,16 +69,10 @@ def _enrol(t):
             fn()
 
 
-_tensor._enrol = _enrol
-
-
 def wake() -> None:
     """Calls the watchers, before meta tensors are created."""
     for fn in _watchers:
         fn()
-
-
-_device._meta_wanted = wake
 
 
 def make(shape: Sequence[int], dtype: NpDtype, requires_grad: bool = False) -> Tensor:

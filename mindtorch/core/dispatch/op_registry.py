@@ -18,6 +18,7 @@ from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.pointwise import write
 from mindtorch.backend.interface import Sizes
 from mindtorch.backend.strides import check_extent
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import inplace, stride_rules, sparse
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.dispatch import dispatcher
@@ -341,9 +342,6 @@ def resize(t: Tensor, shape: Sizes) -> Tensor:
     return t
 
 
-inplace.resize_ = resize
-
-
 def _inplace(o: OpSchema) -> Callable[..., Any]:
     # `o.fn` is dispatched again: autocast applies to the op, not to the write
     fn, name = o.fn, o.name + "_"
@@ -399,7 +397,8 @@ def _inplace(o: OpSchema) -> Callable[..., Any]:
                 if pointwise and self._numel >= _MANY and _by_pieces(self, fn, args, kwargs):
                     bump_version(self)
                     return self
-                if owns and dispatcher.is_unobserved() and not saved_hooks and self._handle is None and self._device.type == "cpu" and inplace.wrote is None:
+                if (owns and dispatcher.is_unobserved() and not saved_hooks and self._handle is None and self._device.type == "cpu"
+                        and hooks.tangent_write is None):
                     flags = self._array.flags
                     if flags.c_contiguous and flags.writeable and not self._fw_grad:
                         return inplace.assign(self, into(self._array, fn, self, *args, **kwargs), 0)
@@ -430,7 +429,7 @@ def _by_pieces(x, fn, args, kwargs):
     """
     a = x._array
     if not (a.flags.c_contiguous
-            and a.flags.writeable) or x._handle is not None or x._device.type != "cpu" or x._fw_grad or saved_hooks or inplace.wrote is not None \
+            and a.flags.writeable) or x._handle is not None or x._device.type != "cpu" or x._fw_grad or saved_hooks or hooks.tangent_write is not None \
             or not dispatcher.is_unobserved():
         return False
     cut = []
@@ -460,7 +459,7 @@ def _scales(x, y, kwargs):
                                                                                                      Tensor) or x._handle is not None or y._handle is not None:
         return False
     a, b = x._array, y._array
-    return (b.dtype is a.dtype and a.dtype.kind == "f" and a.flags.writeable and not x._inference and inplace.wrote is None
+    return (b.dtype is a.dtype and a.dtype.kind == "f" and a.flags.writeable and not x._inference and hooks.tangent_write is None
             and (y is x or not np.may_share_memory(a, b)) and (b.shape == a.shape or _fits(b.shape, a.shape))
             and (a.flags.c_contiguous or not inplace.overlaps_itself(a)))
 

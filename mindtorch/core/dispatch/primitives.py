@@ -22,6 +22,7 @@ from mindtorch.backend.cpu.half import downcast, upcast
 from mindtorch.backend.cpu.pointwise import HALF
 from mindtorch.backend.interface import Array, Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import stride_rules as layouts
 from mindtorch.core.mindspore import grad as mindspore_grad
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits
@@ -38,13 +39,6 @@ from mindtorch.core.tensor.view_meta import register_view, register_views
 
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
-anomaly: Callable[..., None] | None = None          # set by torch.autograd.anomaly_mode
-# also set by torch.autograd.anomaly_mode: stores the stack in the nodes of results created since a
-# sequence number
-stack_recorder: Callable[[Any, int], None] | None = None
-# set by core.forward_ad while there are tangents: computes a node's gradients with tangents
-# attached
-tangent_backward: Callable[[Any, Any], Any] | None = None
 
 #: gradient rule: (saved values of the forward pass, gradient of the result) -> operand's gradient
 Rule: TypeAlias = Callable[[Any, Any], Any]
@@ -217,10 +211,7 @@ def _zeros(meta, gs):
     like = next((g for g in gs if g is not None), None)
     if like is None or like._handle is None:
         return wrap_array(np.zeros(meta[0], meta[1]))
-    return ops["new_full"](like, size=meta[0], value=0, np_dtype=meta[1])
-
-
-ops: dict[str, Callable[..., Tensor]] = {}  # new_full, set by the ops layer
+    return hooks.new_full(like, size=meta[0], value=0, np_dtype=meta[1])
 
 
 def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:

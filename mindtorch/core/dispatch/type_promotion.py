@@ -7,13 +7,13 @@ matters only if its category (bool < integer < floating < complex) is higher.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.interface import Number, NpDtype
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import dtypes
 from mindtorch.core.device.device import registered
 from mindtorch.core.tensor.dtypes import bfloat16_np
@@ -124,9 +124,6 @@ def _merge(high: NpDtype | None, low: NpDtype | None) -> Any:
     return low
 
 
-_cast: Callable[[Tensor, NpDtype], Tensor] = None  # type: ignore[assignment]     # differentiable dtype cast, set by the ops layer: _cast(tensor, np_dtype)
-
-
 def promote_pair(a: Any, b: Any) -> tuple[Tensor | ScalarOperand, Tensor | ScalarOperand]:
     """Converts two operands to their common dtype.
 
@@ -183,7 +180,7 @@ def to(x: Any, d: NpDtype) -> Tensor | ScalarOperand:
         return ScalarOperand(_in_half(x, d), _F32) if d in dtypes.LOW else ScalarOperand(x, d)
     if x.__class__ is ScalarOperand:
         return ScalarOperand(_in_half(x._array.item(), d), _F32) if d in dtypes.LOW else ScalarOperand(x._array, d)
-    return _cast(x, d)
+    return hooks.cast(x, d)
 
 
 def promote_factors(a: Any, b: Any) -> tuple[Tensor | ScalarOperand, Tensor | ScalarOperand]:
@@ -212,4 +209,4 @@ def promote_int_to_float(x: Tensor) -> Tensor:
     """Converts integer and bool tensors to the default floating dtype, as exp, sin and mean do."""
     if x._array.dtype.kind in "fcV":
         return x
-    return _cast(x, dtypes.default_np())
+    return hooks.cast(x, dtypes.default_np())

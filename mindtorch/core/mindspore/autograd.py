@@ -21,10 +21,8 @@ import numpy as np
 from mindtorch.backend.mindspore import grad_inputs, interop as native, graph_mode_step
 from mindtorch.backend.mindspore.patches import GRADIENTS, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
-from mindtorch.core.tensor import conj_neg_bits
+from mindtorch.core.hooks import hooks
 from mindtorch.core.device import device_dispatch
-from mindtorch.core.autograd import grad_mode
-from mindtorch.core.tensor import tensor as _tensor
 from mindtorch.core.tensor.conj_neg_bits import LIVE, ConjNegBits
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.storage_impl import COW, unshare, on_write
@@ -233,7 +231,7 @@ def _look(args):
     """Records the device of the arguments, and makes their memory visible to MindSpore."""
     for x in args:
         if isinstance(x, MSTensor):
-            if type(x) is _tensor.later:
+            if type(x) is hooks.lazy_tensor_class:
                 now(x)
                 _homes.found = x._home
             elif _is_facade(x):
@@ -287,7 +285,7 @@ def _prepare_steps(parameters):
 def _native_values(x):
     """Returns an argument with native MindSpore tensors instead of facade tensors."""
     if isinstance(x, MSTensor):
-        if not _is_facade(x) and type(x) is not _tensor.later:
+        if not _is_facade(x) and type(x) is not hooks.lazy_tensor_class:
             return x
         t = adopt(x)
         return t._handle if t._handle is not None else from_array(t._array)
@@ -386,8 +384,8 @@ def _write_subscript(t, index, value):
 # ------------------------------------------------------------------ grad mode
 def _follow(on):
     """From the first op on, MindSpore's grad mode follows the facade's."""
-    if grad_mode.follow is None:
-        grad_mode.follow = native.set_recording
+    if hooks.grad_mode_changed is None:
+        hooks.grad_mode_changed = native.set_recording
     native.set_recording(on)
 
 
@@ -499,7 +497,7 @@ class MindSporeBackward(Node):
             raise NotImplementedError(f"create_graph=True through MindSpore operations (here a result of dtype {g.dtype} on device "
                                       f"{g.device}): MindSpore's second derivatives are not always correct; use torch operations")
         if g._handle.__class__ is ConjNegBits:
-            g = conj_neg_bits.resolved(g)
+            g = hooks.bits_resolved(g)
         if g._handle is not None:
             g = g._handle
         elif not g._array.flags.c_contiguous:
@@ -622,4 +620,3 @@ def begin() -> None:
         put("mindspore.common.tensor:Tensor." + name, _OfFacade(name))
 
 
-_tensor._adopted = wrap_native

@@ -9,7 +9,7 @@ from mindtorch.backend.mindspore import native_cells
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.compile import graph_mode, replay
-from mindtorch.core.tensor import tensor as _tensor
+from mindtorch.core.hooks import hooks
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.sparse import SparseTensor
 from mindtorch.core.dispatch.primitives import Node, new_node
@@ -65,7 +65,7 @@ def run(cell: Any, args: tuple[Any, ...]) -> Tensor | None:
     made = native_cells.calls(cell)
     if made is None:
         return None
-    ins = [x if Tensor in type(x).__mro__ else adopt(x if type(x) is _tensor.later else MSTensor(x), dev) for x in args]
+    ins = [x if Tensor in type(x).__mro__ else adopt(x if type(x) is hooks.lazy_tensor_class else MSTensor(x), dev) for x in args]
     if any([x._handle is None or x._device != dev or not x._array.size or not x._array.flags.c_contiguous for x in ins]):
         return None
     r = _run(made["value"], [x._handle for x in ins])

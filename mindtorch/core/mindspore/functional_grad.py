@@ -19,8 +19,8 @@ from mindtorch.backend.mindspore.patches import PRIVATE
 from mindtorch.backend.mindspore.private import MSTensor, attributes as _attributes
 from mindtorch.core.autograd import engine
 from mindtorch.core.compile import graph_mode, replay
+from mindtorch.core.hooks import hooks
 from mindtorch.core.mindspore import autograd as mindspore_autograd, cells as mindspore_cells
-from mindtorch.core.tensor import tensor as _tensor
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.op_schema import OPS
 from mindtorch.core.tensor.tensor import Tensor, adopt, shallow_copy, bind_native_memory
@@ -209,7 +209,7 @@ def to_mindspore_now(t: Any) -> None:
 def begin() -> None:
     """Called once, when the facade is fully imported."""
     grad_inputs.own_forward, grad_inputs.own_gradients = forward, gradients
-    _tensor.later = LazyTensor
+    hooks.lazy_tensor_class = LazyTensor
     graph_mode.begin()
     native.as_one = mindspore_cells.run
     mindspore_autograd.now = materialize

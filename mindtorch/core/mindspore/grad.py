@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch.backend.mindspore.private import NativeFunction, native_recording  # noqa: F401
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import conj_neg_bits
 from mindtorch.core.autograd import grad_mode
 from mindtorch.core.autograd.validate_grad import validate_grad
@@ -28,7 +29,7 @@ class _Step:
 def _native(t):
     """Returns the tensor that MindSpore's autograd receives for a gradient."""
     if t._handle.__class__ is conj_neg_bits.ConjNegBits:
-        t = conj_neg_bits.resolved(t)
+        t = hooks.bits_resolved(t)
     return t if t._handle is None else t._handle
 
 

@@ -12,8 +12,8 @@ from mindtorch.backend.mindspore import interop as native, jit_fallback, native_
 from mindtorch.backend.mindspore.private import attributes, MSParameter, MSTensor
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.compile import graph_mode, replay
+from mindtorch.core.hooks import hooks
 from mindtorch.core.mindspore import autograd as mindspore_autograd, cells as mindspore_cells
-from mindtorch.core.tensor import tensor as _tensor
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.sparse import SparseTensor
 from mindtorch.core.tensor.tensor import Tensor
@@ -42,7 +42,7 @@ class _Operands:
 
         Returns the dtype of a host tensor that is passed as a Python number, else None.
         """
-        if type(x) is _tensor.later:
+        if type(x) is hooks.lazy_tensor_class:
             attrs = attributes(x)
             return self._on_device(attrs["_handle"], attrs["_device"], attrs["_array"])
         if Tensor in type(x).__mro__:
@@ -124,7 +124,8 @@ def _given(h, found):
 
 def op(op: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
     """Returns the deferred result of an op, or `NO`."""
-    if name == "ToDtype" and len(args) == 2 and type(args[0]) is _tensor.later and native_ops.is_dtype_of(args[1], attributes(args[0])["_array"].dtype):
+    if name == "ToDtype" and len(args) == 2 and type(args[0]) is hooks.lazy_tensor_class \
+            and native_ops.is_dtype_of(args[1], attributes(args[0])["_array"].dtype):
         return args[0]
     found = _operands(True)
     form = native_ops.op_form(op, name, args, kwargs, found)

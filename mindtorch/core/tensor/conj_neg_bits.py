@@ -9,7 +9,6 @@ other primitive gets a materialized operand. The layer is active only while such
 """
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,28 +19,6 @@ from mindtorch.core.tensor.tensor_wrappers import BatchedHandle
 #: Ids of the live `ConjNegBits` objects; they keep the layer active. Adding to a set and removing from it
 #: are atomic, so no lock is needed.
 LIVE: set[int] = set()
-
-
-#: Set by core.lazy_conj: (tensor with bits) -> another tensor on the same values, without history.
-shallow_copy: Callable[[Any], Any]
-#: Set by core.lazy_conj: (tensor with bits, scalar or tensor that broadcasts to it) -> None. Stores
-#: a value without bumping the version counter.
-write: Callable[[Any, Any], None]
-#: Set by core.lazy_conj: `values` returns the values of a tensor with bits as a host array, `whole`
-#: as a tensor on its device without bits and history.
-values: Callable[[Any], Any]
-resolved: Callable[[Any], Any]
-#: Set by core.lazy_conj: (tensor that has bits or will have them, tensor without bits, conjugate
-#: bit, negative bit) -> None. Moves the first tensor to the memory of the second.
-set_memory: Callable[[Any, Any, bool, bool], None]
-#: Set by core.lazy_conj: (tensor with bits, value) -> what its memory must hold for the tensor to
-#: have this value.
-flipped: Callable[[Any, Any], Any]
-#: Set by core.lazy_conj: (view, its base, value of the view) -> the corresponding value of the
-#: base's region, with history.
-related: Callable[[Any, Any, Any], Any]
-#: Set by core.lazy_conj: (node that reads the region, view, base) -> node that reads the view.
-turning: Callable[[Any, Any, Any], Any]
 
 
 class ConjNegBits:

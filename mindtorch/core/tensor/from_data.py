@@ -5,7 +5,6 @@ from the arrays.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,8 @@ from mindtorch.core.dispatch.type_promotion import number_dtype, promote_types
 from mindtorch.core.tensor.tensor import Tensor, adopt, wrap_array, is_tensor
 
 
-#: Storage classes, and (storage, dtype, offset, size, stride) -> tensor on the storage's memory.
-#: Both are set by the facade, which defines the storages.
+#: The storage classes, which the facade defines and registers here.
 STORAGES: set[type] = set()
-tensor_of_storage: Callable[..., Tensor] | None = None
 
 
 # ------------------------------------------------------------------ scalars and nested sequences

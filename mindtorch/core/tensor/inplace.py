@@ -31,10 +31,10 @@ from mindtorch.backend.device import GeometryArray, storage_array as home_array
 from mindtorch.backend.interface import Array, Sizes, Strides, NpDtype
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.strides import contiguous_strides
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import conj_neg_bits, storage_impl, tensor_wrappers
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.mindspore import grad as mindspore_grad
-from mindtorch.core.dispatch import type_promotion
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits, plain
 from mindtorch.core.dispatch.deterministic import MODE, filler
 from mindtorch.core.autograd.grad_mode import mode, no_grad
@@ -49,9 +49,6 @@ from mindtorch.core.tensor.tensor import (  # noqa: F401
 Region: TypeAlias = tuple[Sizes, Strides, int, NpDtype]
 
 _copy = np.copyto
-#: Set by core.forward_ad while tangents exist: (modified tensor, tensor equal to its new value,
-#: sequence number from which that was computed).
-wrote: Callable[[Tensor, Any, int], None] | None = None
 
 
 def may_share(a: Array, b: Array) -> bool:
@@ -91,13 +88,11 @@ def base_geometry(x: Tensor) -> tuple[Sizes, Strides, NpDtype]:
     return a.shape, a.strides, a.dtype
 
 
-new_full: Callable[..., Tensor] = None  # type: ignore[assignment]        # set by ops/basic.py
-resize_: Callable[[Tensor, Sizes], Tensor] = None  # type: ignore[assignment]        # set by core/dispatch/op_registry.py
 
 
 def _zeros_of_region(g, region):
     """Returns zeros with the shape and dtype of a region."""
-    return new_full(g, size=region[0], value=0, np_dtype=region[3])
+    return hooks.new_full(g, size=region[0], value=0, np_dtype=region[3])
 
 
 #: Reads the values of a region.
@@ -159,7 +154,7 @@ def _with_its_bits(set_within, t, source, size, strides, offset):
     h = source._handle
     of = shallow_copy(h.of)
     set_within(of, h.of, size, strides, offset)
-    conj_neg_bits.set_memory(t, of, h.conj, h.neg)
+    hooks.bits_set_memory(t, of, h.conj, h.neg)
 
 
 def set_empty_storage(t: Tensor) -> None:
@@ -168,7 +163,7 @@ def set_empty_storage(t: Tensor) -> None:
         h = t._handle
         of = shallow_copy(h.of)
         set_empty_storage(of)
-        return conj_neg_bits.set_memory(t, of, h.conj, h.neg)
+        return hooks.bits_set_memory(t, of, h.conj, h.neg)
     if t._handle is not None:
         return set_storage(t, device_dispatch.host_to_device(np.empty(0, t._np_dtype), t._device))
     replace_memory(t, np.empty(0, t._np_dtype))
@@ -191,8 +186,8 @@ def resize_there(t: Tensor, shape: Sizes) -> None:
     if t._handle.__class__ is ConjNegBits:
         h = t._handle
         of = shallow_copy(h.of)
-        resize_(of, shape)
-        conj_neg_bits.set_memory(t, of, h.conj, h.neg)
+        hooks.resize_host(of, shape)
+        hooks.bits_set_memory(t, of, h.conj, h.neg)
         return bump_version(t)
     k, want = t._np_dtype.itemsize, math.prod(shape)
     home, have = storage_extent(t)
@@ -428,7 +423,7 @@ def fill_where(x: Tensor, value: Tensor | ScalarOperand, mask: Tensor) -> None:
     """Stores a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
     if x._handle is not None:
         if x._handle.__class__ is ConjNegBits:
-            return fill_where(x._handle.of, conj_neg_bits.flipped(x, value), mask)
+            return fill_where(x._handle.of, hooks.bits_flipped(x, value), mask)
         device_dispatch.write_by(x, "fill_where", _fill_where, value, mask)
         return bump_version(x)
     _fill_where(x._array, value._array if value._handle is None else device_dispatch.to_host(value), mask._array)
@@ -442,7 +437,7 @@ def put(x: Tensor, value: Tensor, indices: Sequence[Tensor], dims: tuple[int, ..
     """Stores a tensor of x's dtype at the elements that index tensors at `dims` select."""
     if x._handle is not None:
         if x._handle.__class__ is ConjNegBits:
-            return put(x._handle.of, conj_neg_bits.flipped(x, value), indices, dims)
+            return put(x._handle.of, hooks.bits_flipped(x, value), indices, dims)
         device_dispatch.write_by(x, "put", _put_arrays, value, *indices, dims=dims)
         return bump_version(x)
     _put_arrays(x._array, value._array if value._handle is None else device_dispatch.to_host(value), *[i._array for i in indices], dims=dims)
@@ -529,7 +524,7 @@ def fill_by(x: Tensor, name: str, constants: dict[str, Any], *operands: Tensor) 
     """
     if x._handle is not None:
         if x._handle.__class__ is ConjNegBits:
-            resolved = conj_neg_bits.resolved(x)
+            resolved = hooks.bits_resolved(x)
             fill_by(resolved, name, constants, *operands)
             device_dispatch.write(x, resolved)
         else:
@@ -574,12 +569,12 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
                 copy_saved_before_write(x._version_counter, t, since)
     if not (mode.on and (x._requires_grad_ or r._requires_grad_)) or xa.dtype.kind not in "fcV":
         store(x, r)
-        if wrote is not None:
-            wrote(x, r, since)
+        if hooks.tangent_write is not None:
+            hooks.tangent_write(x, r, since)
         return x
     check_inplace(x, r._requires_grad_, True)  # Overlaps were checked before the op ran.
     if ra.dtype != xa.dtype:
-        r = type_promotion._cast(r, xa.dtype)
+        r = hooks.cast(r, xa.dtype)
     ver = version_counter(x)
     fresh: list[Node] = []
     if r._grad_fn_ is not None:
@@ -598,8 +593,8 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
         ver.v += 1
     else:
         store(x, r)
-    if wrote is not None:
-        wrote(x, r, since)
+    if hooks.tangent_write is not None:
+        hooks.tangent_write(x, r, since)
     # exp_() and similar ops save their result, which is now x itself: later writes to x make it
     # stale.
     for n in fresh:
@@ -686,7 +681,7 @@ def rebase(x: Tensor, r: Tensor) -> None:
     """Gives `x`, which has just been modified, the history of `r` (equal to its new value)."""
     base = x._base
     if base is not None and (x._handle.__class__ is ConjNegBits or base._handle.__class__ is ConjNegBits):
-        r = conj_neg_bits.related(x, base, r)
+        r = hooks.bits_related(x, base, r)
     if base is None:
         if r._grad_fn_ is None:
             # `r` is a leaf or a constant: the history of x is a copy node.
@@ -719,7 +714,7 @@ def _overwrite_grads(g):
 
 
 def _zeros(g):
-    return new_full(g, size=g._sizes, value=0, np_dtype=g._np_dtype)
+    return hooks.new_full(g, size=g._sizes, value=0, np_dtype=g._np_dtype)
 
 
 def _slices(kw, g):
@@ -765,7 +760,7 @@ class _Overwritten:
         if node._next_edges[0] is None:
             return [None]
         shape, dtype = node._input_metadata[0]
-        return [new_full(gs[0], size=shape, value=0, np_dtype=dtype)]
+        return [hooks.new_full(gs[0], size=shape, value=0, np_dtype=dtype)]
 
 
 _OVERWRITTEN = _Overwritten()
@@ -787,7 +782,7 @@ def _reading(v, base, edge, base_meta=None):
     node._next_edges = [edge]
     node._input_metadata = ((v._array.shape, v._array.dtype),)
     node._attrs = {"base": base_meta or base_geometry(base), "region": geometry(v, base)}
-    return node if v._handle.__class__ is not ConjNegBits and base._handle.__class__ is not ConjNegBits else conj_neg_bits.turning(node, v, base)
+    return node if v._handle.__class__ is not ConjNegBits and base._handle.__class__ is not ConjNegBits else hooks.bits_turning(node, v, base)
 
 
 def reread_view(x: Tensor) -> None:

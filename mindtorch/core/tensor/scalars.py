@@ -7,7 +7,6 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.interface import Array, Number, NpDtype
-from mindtorch.core.dispatch import dispatcher
 from mindtorch.core.tensor.dtypes import F32, NUMBER_TYPES, bfloat16_np
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.tensor.tensor import ScalarOperand, Tensor, is_tensor
@@ -141,6 +140,3 @@ def read(name: str, arg: str, kind: str, x: Any) -> Any:
             raise RuntimeError("value cannot be converted to type double without overflow")
         return value.real
     return value
-
-
-dispatcher.read_number = read

@@ -18,7 +18,6 @@ import numpy as np
 
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.interface import Sizes
-from mindtorch.core.dispatch import dispatcher as _dispatch
 from mindtorch.core.dispatch.dispatcher import SparseUse as SparseUse
 from mindtorch.core.tensor.dtypes import dtype as DType, of_np
 from mindtorch.core.autograd.grad_mode import mode
@@ -374,6 +373,3 @@ def without_elements(size: Sizes, dtype: DType | None, layout: object, device: A
     t = dispatch["zeros of a layout"](tuple(size), dtype, repr(layout).removeprefix("torch.sparse_"), device)
     t.requires_grad = requires_grad
     return t
-
-
-_dispatch.sparse_answer = answer

@@ -18,7 +18,7 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import address, byte_bounds
 from mindtorch.backend.device import GeometryArray, storage_array
 from mindtorch.backend.interface import Array
-from mindtorch.core.tensor import tensor as _tensor
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits, plain, rebuilt
 from mindtorch.core.tensor.tensor import Tensor, attributes, replace_memory
 
@@ -142,7 +142,7 @@ def has_external_references(root: Array, tensors: Iterable[Tensor], own_referenc
     for x in tensors:
         counts[id(x._array)] = counts.get(id(x._array), 0) + 1
     # this function's variable, and the argument of getrefcount
-    known = own_references + 2 + _PASSED + (2 if storage_on(root) is not None else 0) + _lazy_copies.get(id(root), 0)
+    known = own_references + 2 + _PASSED + (2 if hooks.storage_on(root) is not None else 0) + _lazy_copies.get(id(root), 0)
     for x in tensors:
         n = counts.pop(id(x._array), 0)
         if n and x._array is root:
@@ -168,10 +168,6 @@ def _found(root, t, own_references):
     return aliases_of(root)
 
 
-#: The storage object of a root, and the callback after it has moved. Both are set by the facade,
-#: which owns the storages.
-storage_on: Callable[[Array], Any] = None                     # type: ignore[assignment]
-storage_moved: Callable[[Array, Array], object] = None        # type: ignore[assignment]
 _lock = module_lock(globals(), "_lock", threading.RLock)
 
 
@@ -191,7 +187,7 @@ def rebase(root: Array, new: Array, tensors: Iterable[Tensor] | None = None) -> 
     storage_id = _storage_ids.pop(id(root), None)
     if storage_id is not None:
         _note(_storage_ids, new, storage_id)
-    storage_moved(root, new)
+    hooks.storage_moved(root, new)
 
 
 # ------------------------------------------------------------------ identity of a storage
@@ -272,7 +268,7 @@ def is_cow(t: Tensor) -> bool:
 
 def _lock_all(root, tensors, on):
     # The root goes first: NumPy makes a view writable only if its base is.
-    storage = storage_on(root)
+    storage = hooks.storage_on(root)
     for a in [root, *[x._array for x in tensors], *([storage._u8] if storage is not None else [])]:
         a.flags.writeable = on
 
@@ -318,9 +314,6 @@ def on_write(t: Tensor) -> bool:
     if t._handle is not None or not COW.on:
         return False
     return materialize_cow(storage_root(t._array), t)
-
-
-_tensor._unlocked = on_write
 
 
 def unshare(tensors: Iterable[Tensor]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 import copyreg
 import weakref
 
-from mindtorch.core.tensor import tensor, tensor_wrappers
+from mindtorch.core.hooks import hooks
+from mindtorch.core.tensor import tensor_wrappers
 from mindtorch.core.tensor.tensor import Parameter, Tensor, attributes, set_device, swap_impl
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
@@ -19,7 +20,7 @@ def swap(a: Tensor, b: Tensor) -> None:
     """
     for which, t in ("t1", a), ("t2", b):
         # mindtorch itself holds a weak reference to every meta tensor
-        if weakref.getweakrefcount(t) > (t._device.type == "meta") + tensor_wrappers.count_weakrefs(t):
+        if weakref.getweakrefcount(t) > (t._device.type == "meta") + hooks.count_weakrefs(t):
             raise RuntimeError(f"Cannot swap {which} because it has weakref associated with it")
     slots: list[str] = copyreg._slotnames(type(a))          # type: ignore[attr-defined]
     if set(slots) != set(copyreg._slotnames(type(b))):          # type: ignore[attr-defined]
@@ -42,13 +43,13 @@ def swap(a: Tensor, b: Tensor) -> None:
                 delattr(t, name)
     swap_impl(a, b)
     for t in (a, b):
-        if kinds[0] is not kinds[1] and tensor._subclass_made is not None and type(t) not in (Tensor, Parameter):
-            tensor._subclass_made(type(t), t)
+        if kinds[0] is not kinds[1] and hooks.subclass_made is not None and type(t) not in (Tensor, Parameter):
+            hooks.subclass_made(type(t), t)
     if tensor_wrappers.is_wrapped(a) or tensor_wrappers.is_wrapped(b):
         for t in (a, b):
             if tensor_wrappers.is_wrapped(t):
                 t._handle = tensor_wrappers.SubclassHandle(t)
-            tensor_wrappers.changed(t)
+            hooks.wrapper_changed(t)
     if meta[0] is not meta[1]:
         set_device(a if meta[1] else b, (a if meta[1] else b)._device)
     for t in (a, b):

@@ -20,6 +20,7 @@ from mindtorch.backend.interface import Array, Handle, NpDtype
 from mindtorch.backend.meta.arrays import is_meta_array
 from mindtorch.backend.mindspore.patches import PRIVATE, put
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, share, swap_impl)
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import conj_neg_bits, tensor_wrappers
 from mindtorch.core.device import device as _device_module
 from mindtorch.core.dispatch import dispatcher
@@ -325,7 +326,7 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
                 raise conj_neg_bits.lazy_bits_error(self)
             bind_native_memory(self)
         elif not self._array.flags.writeable:
-            _unlocked(self)
+            hooks.unlock_memory(self)
         self._escaped_to_mindspore = True
         return MSTensor.asnumpy(self)
 
@@ -381,10 +382,6 @@ for _name in ("_sizes", "_np_dtype", "_numel", "_contiguous", *PRIVATE):
     put("mindspore.common.tensor:Tensor." + _name, _OfOurs(_name))
 
 
-#: called where read-only memory is exposed; set by core.storage_impl
-_unlocked: Callable[[Tensor], object] = None  # type: ignore[assignment]
-
-
 def _warn_nonleaf():
     import warnings
     warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
@@ -392,22 +389,15 @@ def _warn_nonleaf():
                   "Tensor, use .retain_grad() on the non-leaf Tensor.", stacklevel=3)
 
 
-_legacy_constructor: Callable[..., Tensor] = None  # type: ignore[assignment]     # set by the ops layer: torch.Tensor(2, 3), torch.Tensor([1., 2.])
-
-
 def _legacy(cls, args, kwargs):
-    t = _legacy_constructor(*args, **kwargs)
+    t = hooks.legacy_constructor(*args, **kwargs)
     if TRANSFORMS.count:
-        made_in_transform(t)
+        hooks.made_in_transform(t)
     if cls is not Tensor:
         t.__class__ = cls
-        if _subclass_made is not None:
-            _subclass_made(cls, t)
+        if hooks.subclass_made is not None:
+            hooks.subclass_made(cls, t)
     return t
-
-
-# set by the facade: __torch_function__ must be checked from now on
-_subclass_made: Callable[..., None] | None = None
 
 
 def wrap_array(a: Any) -> Tensor:
@@ -489,9 +479,9 @@ def shallow_copy(t: Any) -> Tensor:
     if t._handle is None:
         return wrap_array(t._array)
     if t._handle.__class__ is tensor_wrappers.SubclassHandle:
-        return tensor_wrappers.shallow_copy(t)
+        return hooks.wrapper_shallow_copy(t)
     if t._handle.__class__ is ConjNegBits:
-        return conj_neg_bits.shallow_copy(t)
+        return hooks.bits_shallow_copy(t)
     r = on_device(t._device, t._handle, t._array)
     r._enqueue_epoch = getattr(t, "_enqueue_epoch", 0)
     return r
@@ -509,15 +499,6 @@ def native_of(a: Array) -> Any:
     return from_contiguous(a) if a.flags.carray else from_array(a)
 
 
-#: (MindSpore tensor, device or None) -> (device, handle, geometry) for memory on a device, else
-#: None; set by core.backend_autoload
-housed: Callable[[Any, Any], tuple[_device_module.device, Handle, Array] | None] | None = None
-
-
-#: class of tensors with deferred values; set by core.mindspore_functional_grad
-later: Any = None
-
-
 def adopt(t: Any, dev: _device_module.device | None = None) -> Tensor:
     """Converts a MindSpore tensor to a Tensor: the object changes its class and keeps its memory.
 
@@ -525,27 +506,27 @@ def adopt(t: Any, dev: _device_module.device | None = None) -> Tensor:
     """
     if Tensor in type(t).__mro__:
         return t
-    if housed is not None and type(t) is MSTensor:
-        found = housed(t, dev)
+    if hooks.classify_native is not None and type(t) is MSTensor:
+        found = hooks.classify_native(t, dev)
         if found is not None:
             t.__class__ = Tensor
             t._device, t._handle, t._array = found
             t._from_mindspore = t._real = True
-            _adopted(t)
+            hooks.attach_native_history(t)
             return t
     if isinstance(t, MSParameter):
         t.__class__ = Parameter
         t._requires_grad_ = bool(MSParameter.requires_grad.fget(t))
-        _adopted(t)
+        hooks.attach_native_history(t)
         return t
-    if type(t) is later:
+    if type(t) is hooks.lazy_tensor_class:
         t.__class__ = Tensor
         return t
     if type(t) is not MSTensor:
         return wrap_array(MSTensor.asnumpy(t))
     t.__class__ = Tensor
     t._from_mindspore = True
-    _adopted(t)
+    hooks.attach_native_history(t)
     return t
 
 
@@ -582,9 +563,6 @@ def _as_tensor(a):
     if a.__class__ is list or a.__class__ is tuple:
         return a.__class__([_as_tensor(x) for x in a])
     return adopt(a) if _is_native(a) else a
-
-
-_adopted: Callable[[Tensor], object] = None  # type: ignore[assignment]     # set by core.mindspore_autograd: attaches the history of a tensor that MindSpore's autograd recorded
 
 
 class ScalarOperand(_Geometry):
@@ -672,13 +650,10 @@ def detached(t: Tensor) -> Tensor:
     return d
 
 
-_enrol: Callable[[Tensor], None] = None  # type: ignore[assignment]                  # set by core.meta: registers a meta tensor
-
-
 def set_device(t: Tensor, device: _device_module.device) -> None:
     """Sets the device of a tensor."""
     if device.type == "meta":
-        _enrol(t)
+        hooks.register_meta_tensor(t)
     else:
         t._device = device
 
@@ -715,11 +690,6 @@ def replace_memory(t: Tensor, a: Array) -> None:
         swap_impl(t, native)
         t._native = object()
     t._array = a
-
-
-#: called with tensors that no public function created while function transforms are active; set by
-#: core.functorch_levels
-made_in_transform: Callable[[Tensor], object] = None  # type: ignore[assignment]
 
 
 def set_requires_grad(t: Tensor, value: bool) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.device import GeometryArray, storage_array
 from mindtorch.core.dispatch import dispatcher
-from mindtorch.core.tensor import tensor as _tensor
 from mindtorch.core.tensor.tensor import TRANSFORMS, Tensor
 from mindtorch.core.tensor.tensor_wrappers import BatchedHandle
 
@@ -112,9 +111,6 @@ def made(t: Tensor) -> None:
     now = _thread.levels
     if now:
         t._functorch_level = now[-1].serial
-
-
-_tensor.made_in_transform = made
 
 
 def exit_level(t: Tensor) -> None:

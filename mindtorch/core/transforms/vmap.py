@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.device import GeometryArray, reserve_address_range, view_of
-from mindtorch.core.tensor import inplace, tensor_wrappers
+from mindtorch.core.hooks import hooks
+from mindtorch.core.tensor import inplace
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.dispatch import dispatcher, primitives
 from mindtorch.core.autograd import grad_mode
@@ -317,7 +318,7 @@ def slices(x: Any, level: VmapLevel) -> tuple[Any, ...]:
     if x.__class__ is SavedArray:
         x = shallow_copy(x)
     if not level.size:
-        return (primitives.ops["new_full"](x, size=x._sizes[1:], value=0, np_dtype=x._np_dtype),)
+        return (hooks.new_full(x, size=x._sizes[1:], value=0, np_dtype=x._np_dtype),)
     return PRIMITIVES["unbind"](x, dim=0)
 
 
@@ -334,7 +335,7 @@ def stack_slices(parts: Sequence[Any], level: VmapLevel) -> Any:
                            "it has a data-dependent output shape, which is not supported")
     if not level.size:
         p = parts[0]
-        r = primitives.ops["new_full"](p, size=(0, *p._sizes), value=0, np_dtype=p._np_dtype)
+        r = hooks.new_full(p, size=(0, *p._sizes), value=0, np_dtype=p._np_dtype)
     else:
         r = OPS["stack"].fn(list(parts), 0)
     return SavedArray(r._array, r._handle, r._device) if is_saved else r
@@ -461,8 +462,6 @@ def _values(t):
     raise NeedsValues("vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, please try to rewrite "
                       "what you're doing with other operations: the values of a slice are not known while all slices are computed at once")
 
-
-tensor_wrappers.write_batched, tensor_wrappers.write_batched_by, tensor_wrappers.values_of_batched = _write, _write_by, _values
 
 
 # ------------------------------------------------------------------ ops

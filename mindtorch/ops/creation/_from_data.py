@@ -1,6 +1,7 @@
 """Ops that create tensors from Python data and arrays: tensor, as_tensor, from_numpy, ..."""
 import warnings
 
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import inplace, dtypes, from_data
 from mindtorch.core.device import device as _device
 from mindtorch.core.dispatch import meta
@@ -107,7 +108,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory: Bo
 def _on_storage(storage, d):
     """Wraps a storage without copying (also in `tensor`). For a typed storage the requested dtype
     must match its dtype; an untyped one is read as int64."""
-    return from_data.tensor_of_storage(storage, of_np(d) if d is not None else dtypes.get_default_dtype() if hasattr(storage, "dtype") else of_np(I64),
+    return hooks.tensor_of_storage(storage, of_np(d) if d is not None else dtypes.get_default_dtype() if hasattr(storage, "dtype") else of_np(I64),
                                        0, None, None)
 
 

@@ -5,6 +5,7 @@ import warnings
 from itertools import chain
 
 from mindtorch.core.device import device as _device
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import dtypes, from_data, stride_rules as layouts, sparse, tensor as _tensor
 from mindtorch.core.dispatch import meta
 from mindtorch.core.tensor.inplace import scalar_type_name
@@ -376,7 +377,7 @@ def legacy_tensor(d, args, kwargs=None, of=None):
         if isinstance(x, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(x).__name__}'")
         if x.__class__ in from_data.STORAGES:
-            return from_data.tensor_of_storage(x, of_np(d), 0, None, None)
+            return hooks.tensor_of_storage(x, of_np(d), 0, None, None)
         if is_sequence(x):
             return tensor_from(array_of(x, d))
         if isinstance(x, (float, complex)):
@@ -391,9 +392,6 @@ def _uninitialized(size, d):
 
 def _legacy(*args, **kwargs):
     return legacy_tensor(dtypes.default_np(), args, kwargs)
-
-
-_tensor._legacy_constructor = _legacy
 
 
 def _new_method(self, *args, **kwargs):

@@ -1,6 +1,7 @@
 """Random tensors. `mindtorch/core/device/rng.py` generates the same values as PyTorch."""
 import sys
 
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import inplace, dtypes
 from mindtorch.core.device import device as _device, rng
 from mindtorch.core.tensor.dtypes import I64, as_np
@@ -92,9 +93,6 @@ def _default_generator(dev):
     g = object.__new__(DeviceGenerator)
     rng.Counter.__init__(g, dev)
     return g
-
-
-rng.make = _default_generator
 
 
 def manual_seed(seed):
@@ -355,8 +353,8 @@ def _inplace(self, kernel, constants, *operands):
     tensor then receives zero gradients."""
     inplace.check_inplace(self, False)
     inplace.fill_by(self, kernel, constants, *operands)
-    if inplace.wrote is not None:
-        inplace.wrote(self, None, 0)
+    if hooks.tangent_write is not None:
+        hooks.tangent_write(self, None, 0)
     if mode.on and self._requires_grad_:
         inplace.rebase(self, detached(self))
     return self

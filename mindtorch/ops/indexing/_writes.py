@@ -2,7 +2,8 @@
 set_, ..."""
 import warnings
 
-from mindtorch.core.tensor import inplace, conj_neg_bits, from_data
+from mindtorch.core.hooks import hooks
+from mindtorch.core.tensor import inplace, from_data
 from mindtorch.core.autograd import forward_ad
 from mindtorch.core.tensor.inplace import scalar_type_name
 from mindtorch.core.tensor.conj_neg_bits import bits_of, plain
@@ -266,7 +267,7 @@ def set_(self, source=None, storage_offset: SymInt = 0, size=None, stride=None):
     _set(self, source, storage_offset, size, stride)
     if had[0] or had[1]:
         # self keeps its lazy bits, whatever the source has
-        conj_neg_bits.set_memory(self, plain(self) if plain(self) is not self else shallow_copy(self), *had)
+        hooks.bits_set_memory(self, plain(self) if plain(self) is not self else shallow_copy(self), *had)
     return self
 
 
@@ -278,7 +279,7 @@ def _set(self, source, storage_offset, size, stride):
         if source.__class__ not in from_data.STORAGES:
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type_name(source)}")
         _same_device(self, source.device)
-        inplace.set_storage(self, from_data.tensor_of_storage(source, self.dtype, storage_offset, size, stride))
+        inplace.set_storage(self, hooks.tensor_of_storage(source, self.dtype, storage_offset, size, stride))
         return self
     source = plain(source)
     _same_device(self, source._device)

@@ -14,6 +14,7 @@ import weakref
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.c_kernels import conv_norm_lstm
 from mindtorch.backend.mindspore.private import native_recording
+from mindtorch.core.hooks import hooks
 from mindtorch.core.dispatch import dispatcher, autocast as _autocast
 from mindtorch.core.device import device as _device
 from mindtorch.core.tensor import dtypes as _dtypes
@@ -86,7 +87,7 @@ def _special():
             return "there are meta tensors"
     if _tape.saved_hooks:
         return "saved tensor hooks are active"
-    if _tape.anomaly is not None:
+    if hooks.anomaly is not None:
         return "anomaly detection is on"
     if _module._g_forward or _module._g_forward_pre or _module._g_backward or _module._g_backward_pre:
         return "global module hooks are registered"

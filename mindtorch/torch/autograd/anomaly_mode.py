@@ -2,7 +2,8 @@
 import traceback
 import warnings
 
-from mindtorch.core.dispatch import dispatcher, primitives
+from mindtorch.core.dispatch import dispatcher
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.inplace import new_nodes
 from mindtorch.core.autograd.graph import sequence
 from mindtorch.core.tensor.tensor import is_tensor
@@ -48,7 +49,7 @@ def _switch(on, check_nan=True):
     if on is not _State.enabled:
         (dispatcher.enable_layer if on else dispatcher.disable_layer)("ops", "anomaly")
     _State.enabled, _State.check_nan = on, check_nan
-    primitives.anomaly, primitives.stack_recorder = (_report, note) if on else (None, None)
+    hooks.anomaly, hooks.stack_recorder = (_report, note) if on else (None, None)
 
 
 def _has_nan(a):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.core.hooks import hooks
 from mindtorch.core.transforms import vmap, functorch_levels
 from mindtorch.core.autograd import forward_ad
 from mindtorch.core.dispatch import primitives
@@ -323,8 +324,8 @@ class Function(metaclass=_FunctionMeta):
             del node._to_save
         if native_recording():
             link(node, tuple(results), tensors)
-        if primitives.stack_recorder is not None:
-            primitives.stack_recorder(results, node._sequence_number)
+        if hooks.stack_recorder is not None:
+            hooks.stack_recorder(results, node._sequence_number)
         return (results[0] if single else tuple(results)), node, outs, args
 
 

@@ -17,8 +17,9 @@ import os
 import threading
 import time
 
-from mindtorch.core.autograd import engine, graph as autograd_graph
+from mindtorch.core.autograd import graph as autograd_graph
 from mindtorch.core.autograd.grad_mode import mode
+from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.core.tensor.storage_impl import owns_memory
 from mindtorch.torch import _function_protocol as _protocol
@@ -257,7 +258,7 @@ class Recorder:
             _active.append(self)
             if len(_active) == 1:
                 _protocol.observe(_observed)
-                engine.watched = _node
+                hooks.node_observer = _node
 
     def stop(self):
         if self._on:
@@ -265,7 +266,7 @@ class Recorder:
             _active.remove(self)
             if not _active:
                 _protocol.observe(None)
-                engine.watched = None
+                hooks.node_observer = None
                 _made_by.clear()
 
 
@@ -331,7 +332,7 @@ def _observed(func, original, args, kwargs):
 
 
 def _node(n, number):
-    """Records the time of a node in backward; see `engine.watched`."""
+    """Records the time of a node in backward; see `hooks.node_observer`."""
     name, thread = n.name(), _made_by.get(number, 0)
     with _event("autograd::engine::evaluate_function: " + name, "op", (), number, thread):
         with _event(name, "op", (), number, thread) as e:
