@@ -5,6 +5,12 @@ Each is written once, as in the one file that it would be in. Everything else is
 method, in-place form, `out=`, gradients of first and second order, autocast, the meta device,
 traces, export.
 """
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -137,3 +143,80 @@ def test_trace_record_and_lowering():
     np.testing.assert_array_equal(ms.jit(cell.construct)(ms.Tensor(np.float32([3.0]))).asnumpy(), np.float32([27]))
     pytest.importorskip("onnx")
     assert [n.op_type for n in to_model(graph, 17).graph.node] == ["Mul", "Mul", "Identity"]
+
+
+# ------------------------------------------------------------------ an op with all its rules
+#: file -> code appended to it: everything that an op with a kernel for each device consists of
+ADDED = {
+    "mindtorch/ops/elementwise/unary.py": """
+
+_tried_cubic = primitive("tried_cubic", "a", lambda ctx, grad: mul_(grad, _tried_slope(ctx.a)), tags="pointwise",
+                         tangent=lambda ctx, tangents: mul_(tangents[0], _tried_slope(ctx.a)),
+                         batch=lambda prim, operands, mapped, attrs, level: prim.function(*operands))
+
+
+def _tried_slope(a):
+    return mul_(mul_(a, a), scalar(3, a))
+
+
+@register_op(out=True, inplace=True, tags="pointwise")
+def tried_cubic(input):
+    \"\"\"input to the power of 3.\"\"\"
+    return _tried_cubic(input)
+""",
+    "mindtorch/backend/cpu/unary.py": """
+
+kernel("tried_cubic", lambda a: a * a * a)
+""",
+    "mindtorch/backend/mindspore/kernels/unary.py": """
+
+@kernel("tried_cubic")
+def _tried_cubic(a):
+    return op(P.Mul)(op(P.Mul)(a, a), a)
+""",
+    "tests/ops/test_tried_cubic.py": """
+import pytest
+
+import mindtorch.torch as torch
+from mindtorch.core.device.device_dispatch import FALLBACKS
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_tried_cubic_has_values_gradients_tangents_and_batches(device):
+    x = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float32 if device == "npu" else torch.float64).to(device)
+    assert x.tried_cubic().tolist() == [1, -8, 27]
+    y = x.clone().requires_grad_()
+    y.tried_cubic().sum().backward()
+    assert y.grad.tolist() == [3, 12, 27] and x.clone().tried_cubic_().tolist() == [1, -8, 27]
+    value, tangent = torch.func.jvp(torch.Tensor.tried_cubic, (x,), (torch.ones_like(x),))
+    assert value.tolist() == [1, -8, 27] and tangent.tolist() == [3, 12, 27]
+    assert torch.func.vmap(torch.Tensor.tried_cubic)(torch.stack([x, -x])).tolist() == [[1, -8, 27], [-1, 8, -27]]
+    assert torch.func.vmap(torch.func.grad(lambda v: v.tried_cubic()))(x).tolist() == [3, 12, 27]
+    assert ("npu", "tried_cubic") not in FALLBACKS
+    if device == "cpu":
+        assert torch.autograd.gradcheck(torch.Tensor.tried_cubic, (y,)) and torch.autograd.gradgradcheck(torch.Tensor.tried_cubic, (y,))
+""",
+}
+
+
+def test_an_op_with_all_rules_changes_four_files(tmp_path):
+    """Appends an op, its gradient, JVP and vmap rules, a kernel for the cpu and the npu, and its
+    test to a copy of the package, and runs that test there."""
+    root = pathlib.Path(__file__).parents[2]
+    shutil.copytree(root / "mindtorch", tmp_path / "mindtorch", copy_function=os.symlink)
+    for name, code in ADDED.items():
+        path, text = tmp_path / name, (root / name).read_text("utf-8") if (root / name).exists() else ""
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + code, "utf-8")
+    changed = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file() and not p.is_symlink()}
+    assert changed == set(ADDED) and len(changed) <= 4
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "MINDTORCH_NPU": "cpu", "PYTHONDONTWRITEBYTECODE": "1"}
+    test, = (n for n in ADDED if n.startswith("tests/"))
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", test], cwd=tmp_path, env=env,
+                         capture_output=True, text=True, check=False)
+    assert run.returncode == 0 and "2 passed" in run.stdout, run.stdout[-3000:] + run.stderr[-1000:]
+    shown = subprocess.run([sys.executable, "-m", "mindtorch", "coverage", "--op", "tried_cubic"], cwd=tmp_path, env=env, capture_output=True, text=True,
+                           check=False).stdout
+    for name in ADDED:
+        assert name in shown, shown
