@@ -27,14 +27,12 @@ class _Folded(TransformedDistribution):
         return value
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         value = self._as_value(value)
         return torch.where(value >= 0, self.base_dist.log_prob(value) + math.log(2), -math.inf)
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         return 2 * self.base_dist.cdf(value) - 1
 
     def icdf(self, prob):

@@ -48,8 +48,7 @@ class Beta(ExponentialFamily):
         return self._dirichlet.rsample(sample_shape).select(-1, 0)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         return self._dirichlet.log_prob(torch.stack([value, 1.0 - value], -1))
 
     def entropy(self):

@@ -41,8 +41,7 @@ class Binomial(BinaryParameters, Distribution):
             return torch.binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         n = self.total_count
         ways = torch.lgamma(n + 1) - torch.lgamma(value + 1) - torch.lgamma(n - value + 1)
         # Computes n log(1 + exp(logits)) without overflow.

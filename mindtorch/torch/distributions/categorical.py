@@ -67,8 +67,7 @@ class Categorical(Distribution):
         return drawn.reshape(self._extended_shape(shape))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         value, log_pmf = torch.broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return log_pmf.gather(-1, value[..., :1]).squeeze(-1)
 

@@ -164,6 +164,11 @@ class Distribution:
             sample_shape = Size(tuple(sample_shape))
         return Size(sample_shape + self._batch_shape + self._event_shape)
 
+    def _validate_value(self, value):
+        """Validates the argument of a method, if this is enabled."""
+        if self._validate_args:
+            self._validate_sample(value)
+
     def _validate_sample(self, value):
         if not is_tensor(value):
             raise ValueError("The value argument to log_prob must be a Tensor")

@@ -32,13 +32,11 @@ class Exponential(ExponentialFamily):
         return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         return self.rate.log() - self.rate * value
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         return 1 - torch.exp(-self.rate * value)
 
     def icdf(self, value):

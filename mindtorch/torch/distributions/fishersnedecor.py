@@ -50,8 +50,7 @@ class FisherSnedecor(Distribution):
         return r
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         half1, half2, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
         constant = (half1 + half2).lgamma() - half1.lgamma() - half2.lgamma()
         return constant + half1 * ratio.log() + (half1 - 1) * torch.log(value) - (half1 + half2) * torch.log1p(ratio * value)

@@ -37,8 +37,7 @@ class Gamma(ExponentialFamily):
 
     def log_prob(self, value):
         value = torch.as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         a = self.concentration
         return torch.xlogy(a, self.rate) + torch.xlogy(a - 1, value) - self.rate * value - torch.lgamma(a)
 
@@ -54,6 +53,5 @@ class Gamma(ExponentialFamily):
         return torch.lgamma(x + 1) + (x + 1) * torch.log(-y.reciprocal())
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         return torch.special.gammainc(self.concentration, self.rate * value)

@@ -37,8 +37,7 @@ class GeneralizedPareto(Distribution):
         return self.icdf(torch.rand(self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         z = self._z(value)
         zero, c = self._exponential()
         power = 1 / c + torch.ones_like(z)
@@ -46,8 +45,7 @@ class GeneralizedPareto(Distribution):
 
     def log_survival_function(self, value):
         """Returns log(1 - cdf(value))."""
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         z = self._z(value)
         zero, c = self._exponential()
         return torch.where(zero, -z, -torch.log1p(c * z) / c)

@@ -39,8 +39,7 @@ class Geometric(BinaryParameters, Distribution):
             return (u.log() / (-self.probs.expand(shape)).log1p()).floor()
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         value, probs = broadcast_all(value, self.probs)
         probs = probs.clone(memory_format=torch.contiguous_format)
         probs[(probs == 1) & (value == 0)] = 0

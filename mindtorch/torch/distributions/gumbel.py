@@ -32,8 +32,7 @@ class Gumbel(TransformedDistribution):
         return super().expand(batch_shape, _instance=new)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         y = (self.loc - value) / self.scale
         return (y - y.exp()) - self.scale.log()
 

@@ -60,8 +60,7 @@ class Multinomial(Distribution):
         return n * self._categorical.entropy() - torch.lgamma(n + 1) + factorials
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         logits, value = broadcast_all(self.logits, value)
         logits = logits.clone(memory_format=torch.contiguous_format)
         logits[(value == 0) & (logits == -torch.inf)] = 0

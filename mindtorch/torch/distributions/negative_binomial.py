@@ -41,8 +41,7 @@ class NegativeBinomial(BinaryParameters, Distribution):
             return torch.poisson(self._gamma.sample(sample_shape=sample_shape))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         n = self.total_count
         weight = n * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
         ways = torch.lgamma(n + value) - torch.lgamma(1.0 + value) - torch.lgamma(n)

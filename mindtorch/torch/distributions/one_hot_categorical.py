@@ -47,8 +47,7 @@ class OneHotCategorical(Distribution):
         return torch.nn.functional.one_hot(index, self._categorical._num_events).to(self._categorical.probs)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         return self._categorical.log_prob(value.max(-1)[1])
 
     def entropy(self):

@@ -33,8 +33,7 @@ class Poisson(ExponentialFamily):
             return torch.poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         rate, value = broadcast_all(self.rate, value)
         return value.xlogy(rate) - rate - (value + 1).lgamma()
 

@@ -34,8 +34,7 @@ class LogitRelaxedBernoulli(BinaryParameters, Distribution):
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         logits, value = broadcast_all(self.logits, value)
         away = logits - value.mul(self.temperature)
         return self.temperature.log() + away - 2 * away.exp().log1p()

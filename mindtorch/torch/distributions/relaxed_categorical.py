@@ -46,8 +46,7 @@ class ExpRelaxedCategorical(Distribution):
 
     def log_prob(self, value):
         k = self._categorical._num_events
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         logits, value = broadcast_all(self.logits, value)
         volume = torch.full_like(self.temperature, float(k)).lgamma() - self.temperature.log().mul(-(k - 1))
         score = logits - value.mul(self.temperature)

@@ -49,8 +49,7 @@ class StudentT(Distribution):
                 - torch.lgamma(0.5 * (self.df + 1.0)))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         y = (value - self.loc) / self.scale
         return -0.5 * (self.df + 1.0) * torch.log1p(y ** 2.0 / self.df) - self._log_normaliser()
 

@@ -79,8 +79,7 @@ class TransformedDistribution(Distribution):
         return x
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         dims, total, y = len(self.event_shape), 0.0, value
         for t in reversed(self.transforms):
             x = t.inv(y)

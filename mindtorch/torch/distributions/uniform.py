@@ -43,14 +43,12 @@ class Uniform(Distribution):
         return self.low + u * (self.high - self.low)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         inside = self.low.le(value).type_as(self.low) * self.high.gt(value).type_as(self.low)
         return torch.log(inside) - torch.log(self.high - self.low)
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
     def icdf(self, value):

@@ -30,8 +30,7 @@ class VonMises(Distribution):
         return type(self)(self.loc.expand(batch_shape), self.concentration.expand(batch_shape), validate_args=validate_args)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         k = self.concentration
         # log I0(k) = log(exp(-k) I0(k)) + k does not overflow.
         return k * torch.cos(value - self.loc) - math.log(2 * math.pi) - torch.special.i0e(k).log() - k

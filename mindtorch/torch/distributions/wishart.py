@@ -153,8 +153,7 @@ class Wishart(ExponentialFamily):
         return sample
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        self._validate_value(value)
         n, p, tril = self.df, self._event_shape[-1], self._unbroadcasted_scale_tril
         return (-n * (p * math.log(2) / 2 + half_log_det(tril)) - torch.mvlgamma(n / 2, p=p)
                 + (n - p - 1) / 2 * torch.linalg.slogdet(value).logabsdet

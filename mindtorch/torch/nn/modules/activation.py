@@ -24,6 +24,46 @@ def _inplace(module, text=""):
     return text
 
 
+class _MaybeInplace(Module):
+    """Base class of the activations whose only option is `inplace`."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
+
+    def extra_repr(self):
+        return _inplace(self)
+
+
+class _Alpha(Module):
+    """Base class of ELU and CELU."""
+
+    __constants__ = ["alpha", "inplace"]
+
+    def __init__(self, alpha=1.0, inplace=False):
+        super().__init__()
+        self.alpha = alpha
+        self.inplace = inplace
+
+    def extra_repr(self):
+        return _inplace(self, f"alpha={self.alpha}")
+
+
+class _Shrink(Module):
+    """Base class of the shrinkage functions."""
+
+    __constants__ = ["lambd"]
+
+    def __init__(self, lambd=0.5):
+        super().__init__()
+        self.lambd = lambd
+
+    def extra_repr(self):
+        return f"{self.lambd}"
+
+
 class Threshold(Module):
     """x where x > threshold, else `value`."""
 
@@ -42,20 +82,11 @@ class Threshold(Module):
         return _inplace(self, f"threshold={self.threshold}, value={self.value}")
 
 
-class ReLU(Module):
+class ReLU(_MaybeInplace):
     """max(0, x)."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace=False):
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input):
         return F.relu(input, inplace=self.inplace)
-
-    def extra_repr(self):
-        return _inplace(self)
 
 
 class RReLU(Module):
@@ -118,17 +149,13 @@ class Sigmoid(Module):
         return torch.sigmoid(input)
 
 
-class Hardsigmoid(Module):
+class Hardsigmoid(_MaybeInplace):
     """min(max(0, x + 3), 6) / 6."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace=False):
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input):
         return F.hardsigmoid(input, self.inplace)
+
+    extra_repr = Module.extra_repr
 
 
 class Tanh(Module):
@@ -138,99 +165,48 @@ class Tanh(Module):
         return torch.tanh(input)
 
 
-class SiLU(Module):
+class SiLU(_MaybeInplace):
     """x sigmoid(x)."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace=False):
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input):
         return F.silu(input, inplace=self.inplace)
 
-    def extra_repr(self):
-        return _inplace(self)
 
-
-class Mish(Module):
+class Mish(_MaybeInplace):
     """x tanh(softplus(x))."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace=False):
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input):
         return F.mish(input, inplace=self.inplace)
 
-    def extra_repr(self):
-        return _inplace(self)
 
-
-class Hardswish(Module):
+class Hardswish(_MaybeInplace):
     """x min(max(0, x + 3), 6) / 6."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace=False):
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input):
         return F.hardswish(input, self.inplace)
 
+    extra_repr = Module.extra_repr
 
-class ELU(Module):
+
+class ELU(_Alpha):
     """x for x > 0, else alpha (exp(x) - 1)."""
-
-    __constants__ = ["alpha", "inplace"]
-
-    def __init__(self, alpha=1.0, inplace=False):
-        super().__init__()
-        self.alpha = alpha
-        self.inplace = inplace
 
     def forward(self, input):
         return F.elu(input, self.alpha, self.inplace)
 
-    def extra_repr(self):
-        return _inplace(self, f"alpha={self.alpha}")
 
-
-class CELU(Module):
+class CELU(_Alpha):
     """max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
-
-    __constants__ = ["alpha", "inplace"]
-
-    def __init__(self, alpha=1.0, inplace=False):
-        super().__init__()
-        self.alpha = alpha
-        self.inplace = inplace
 
     def forward(self, input):
         return F.celu(input, self.alpha, self.inplace)
 
-    def extra_repr(self):
-        return _inplace(self, f"alpha={self.alpha}")
 
-
-class SELU(Module):
+class SELU(_MaybeInplace):
     """The self-normalizing ELU of Klambauer et al. (2017)."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace=False):
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input):
         return F.selu(input, self.inplace)
-
-    def extra_repr(self):
-        return _inplace(self)
 
 
 class GLU(Module):
@@ -265,20 +241,11 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
-class Hardshrink(Module):
+class Hardshrink(_Shrink):
     """x where |x| > lambd, else 0."""
-
-    __constants__ = ["lambd"]
-
-    def __init__(self, lambd=0.5):
-        super().__init__()
-        self.lambd = lambd
 
     def forward(self, input):
         return F.hardshrink(input, self.lambd)
-
-    def extra_repr(self):
-        return f"{self.lambd}"
 
 
 class LeakyReLU(Module):
@@ -322,20 +289,11 @@ class Softplus(Module):
         return f"beta={self.beta}, threshold={self.threshold}"
 
 
-class Softshrink(Module):
+class Softshrink(_Shrink):
     """x moved towards 0 by lambd; values in [-lambd, lambd] become 0."""
-
-    __constants__ = ["lambd"]
-
-    def __init__(self, lambd=0.5):
-        super().__init__()
-        self.lambd = lambd
 
     def forward(self, input):
         return F.softshrink(input, self.lambd)
-
-    def extra_repr(self):
-        return str(self.lambd)
 
 
 class PReLU(Module):
