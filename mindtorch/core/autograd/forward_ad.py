@@ -572,10 +572,10 @@ def _on_primitives(prim, args, kw, below):
     if not state.on:
         return below(prim, args, kw)
     ins = tuple(args[0]) if prim.variadic else args
-    found: set[int] = set()
     # For operands batched by a vmap, tensors from outside are constants: their tangents are
     # propagated where all slices are computed.
     within = vmap.top(ins) if dispatcher.is_enabled("primitives", "vmap") else None
+    found: set[int] = set()
     for x in ins:
         if within is not None and vmap.level_of(x) is not within:
             continue
@@ -594,31 +594,43 @@ def _on_primitives(prim, args, kw, below):
     # Outer levels first: the rules of inner levels read the result, which is a dual of the outer
     # ones.
     for v in sorted(found):
-        tans = {i: t for i, x in enumerate(ins) if x is not None and x.__class__ is not ScalarOperand and x.__class__ is not SavedArray
-                and (within is None or vmap.level_of(x) is within) and x._np_dtype.kind in _FLOATS and (t := tangent(x, v)) is not None}
-        if prim.view and 0 not in tans or not tans:
-            continue
-        results = _results(prim, outs)
-        if not any([t is not None and t.__class__ is not SavedArray and t._np_dtype.kind in _FLOATS and i not in prim.nondiff for i, t in enumerate(results)]):
-            continue
-        with LevelGuard(v):
-            js = compute(prim, ins, kw, outs, tans)
-        for i, (t, j) in enumerate(zip(results, js)):
-            if t is None or j is None or t.__class__ is SavedArray or i in prim.nondiff or t._np_dtype.kind not in _FLOATS:
-                continue
-            with LevelGuard(v):
-                if j._sizes != t._sizes:
-                    j = _op("expand")(j, t._sizes)
-                if j._np_dtype != t._np_dtype:
-                    j = _op("to")(j, t.dtype)
-                if not prim.view:
-                    if any([j is s for s in tans.values()]) or j._base is not None or inplace.storage_id(j) in [inplace.storage_id(s) for s in tans.values()]:
-                        j = _op("clone")(j)
-                    j = _like(j, t)
-            _put(t, v, j)
+        _propagate_level(prim, ins, kw, outs, v, within)
     if found:
         _saved(outs)
     return outs
+
+
+def _propagate_level(prim, ins, kw, outs, v, within):
+    """Gives a primitive's results their tangents at level `v`."""
+    tans = {i: t for i, x in enumerate(ins) if x is not None and x.__class__ is not ScalarOperand and x.__class__ is not SavedArray
+            and (within is None or vmap.level_of(x) is within) and x._np_dtype.kind in _FLOATS and (t := tangent(x, v)) is not None}
+    if prim.view and 0 not in tans or not tans:
+        return
+    results = _results(prim, outs)
+    differentiable = [t is not None and t.__class__ is not SavedArray and t._np_dtype.kind in _FLOATS and i not in prim.nondiff for i, t in enumerate(results)]
+    if not any(differentiable):
+        return
+    with LevelGuard(v):
+        js = compute(prim, ins, kw, outs, tans)
+    for has_tangent, t, j in zip(differentiable, results, js):
+        if has_tangent and j is not None:
+            with LevelGuard(v):
+                j = _as_tangent_of(t, j, tans, prim.view)
+            _put(t, v, j)
+
+
+def _as_tangent_of(t, j, tans, view):
+    """Returns a computed tangent with the sizes and dtype of result `t`, and its own memory unless
+    the result is a view."""
+    if j._sizes != t._sizes:
+        j = _op("expand")(j, t._sizes)
+    if j._np_dtype != t._np_dtype:
+        j = _op("to")(j, t.dtype)
+    if view:
+        return j
+    if any([j is s for s in tans.values()]) or j._base is not None or inplace.storage_id(j) in [inplace.storage_id(s) for s in tans.values()]:
+        j = _op("clone")(j)
+    return _like(j, t)
 
 
 def _saved(outs):

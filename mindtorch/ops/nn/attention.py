@@ -246,6 +246,61 @@ def _cat(a, b, dim):
     return OPS["cat"].fn([a, b], dim)
 
 
+def _canonical_masks(attn_mask, key_padding_mask, is_causal, need_weights, d):
+    """Returns (additive attention mask, additive padding mask, is_causal)."""
+    key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", attn_mask, "attn_mask", d)
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    if is_causal and key_padding_mask is None and not need_weights:
+        return None, key_padding_mask, is_causal
+    attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", d, False)
+    return attn_mask, key_padding_mask, is_causal and key_padding_mask is None
+
+
+def _project_separately(query, key, value, weights, bias, product):
+    """Computes the three projections from one weight each."""
+    if key._sizes[:2] != value._sizes[:2]:
+        raise AssertionError(f"key's sequence and batch dims {key._sizes[:2]} do not match value's "
+                             f"{value._sizes[:2]}")
+    for w, n in zip(weights, "qkv"):
+        if w is None:
+            raise AssertionError(f"use_separate_proj_weight is True but {n}_proj_weight is None")
+    bs = (None, None, None) if bias is None else bias.chunk(3)
+    return [product(x, w, b) for x, w, b in zip((query, key, value), weights, bs)]
+
+
+def _with_heads_dim(mask, target, source, heads):
+    """Returns an attention mask as (1 or batch size * heads, L, S)."""
+    shape = mask._sizes
+    if len(shape) == 2:
+        if shape != (target, source):
+            raise RuntimeError(f"The shape of the 2D attn_mask is {mask.shape}, but should be {(target, source)}.")
+        return mask.unsqueeze(0)
+    if shape != (heads, target, source):
+        raise RuntimeError(f"The shape of the 3D attn_mask is {mask.shape}, but should be {(heads, target, source)}.")
+    return mask
+
+
+def _padding_by_heads(mask, batch, heads, source):
+    """Returns a padding mask (N, S) as (N * heads, 1, S)."""
+    if mask._sizes != (batch, source):
+        raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got {mask.shape}")
+    return mask.reshape(batch, 1, 1, source).expand(batch, heads, 1, source).reshape(batch * heads, 1, source)
+
+
+def _attention_with_weights(q, k, v, mask, dropout_p):
+    """Returns (result, attention weights) of (N * heads, L, D)."""
+    scaled = q * (1.0 / math.sqrt(q._sizes[-1]))
+    if mask is not None:
+        s = addmm_(mask.expand(*q._sizes[:2], k._sizes[1]), scaled, k.transpose(-2, -1), beta=1, alpha=1)
+    else:
+        s = bmm_(scaled, k, ta=False, tb=True)
+    p = softmax_(s, dim=2)
+    if dropout_p > 0:
+        p = _dropout(p, dropout_p, True)
+    return bmm_(p, v, ta=False, tb=False), p
+
+
 @register_op(ns="nn.functional", method=False)
 def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
                                  add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True,
@@ -268,29 +323,14 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     by_views = (plain(query)._handle is not None and device_dispatch.DEVICES[query._device.type].strided and not need_weights and not add_zero_attn
                 and bias_k is None and bias_v is None and static_k is None and static_v is None)
     product = _linear_in_layout if by_views else linear
-    key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", attn_mask, "attn_mask", d)
-    if is_causal and attn_mask is None:
-        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
-    if is_causal and key_padding_mask is None and not need_weights:
-        attn_mask = None
-    else:
-        attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", d, False)
-        if key_padding_mask is not None:
-            is_causal = False
+    attn_mask, key_padding_mask, is_causal = _canonical_masks(attn_mask, key_padding_mask, is_causal, need_weights, d)
     if embed != embed_dim_to_check:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed}")
     head = embed // num_heads
     if head * num_heads != embed:
         raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
     if use_separate_proj_weight:
-        if key._sizes[:2] != value._sizes[:2]:
-            raise AssertionError(f"key's sequence and batch dims {key._sizes[:2]} do not match value's "
-                                 f"{value._sizes[:2]}")
-        for w, n in ((q_proj_weight, "q"), (k_proj_weight, "k"), (v_proj_weight, "v")):
-            if w is None:
-                raise AssertionError(f"use_separate_proj_weight is True but {n}_proj_weight is None")
-        bs = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
-        q, k, v = (product(x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), bs))
+        q, k, v = _project_separately(query, key, value, (q_proj_weight, k_proj_weight, v_proj_weight), in_proj_bias, product)
     else:
         if key._sizes != value._sizes:
             raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
@@ -301,15 +341,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         else:
             q, k, v = _project(query, key, value, in_proj_weight, in_proj_bias, product)
     if attn_mask is not None:
-        shape = attn_mask._sizes
-        if len(shape) == 2:
-            if shape != (target, source):
-                raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be "
-                                   f"{(target, source)}.")
-            attn_mask = attn_mask.unsqueeze(0)
-        elif shape != (batch * num_heads, target, source):
-            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be "
-                               f"{(batch * num_heads, target, source)}.")
+        attn_mask = _with_heads_dim(attn_mask, target, source, batch * num_heads)
     if bias_k is not None and bias_v is not None:
         if static_k is not None or static_v is not None:
             raise AssertionError("bias cannot be added to static key.")
@@ -319,9 +351,9 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     elif bias_k is not None or bias_v is not None:
         raise AssertionError("bias_k and bias_v must both be given, or neither")
 
+    if not training:
+        dropout_p = 0.0
     if by_views:
-        if not training:
-            dropout_p = 0.0
         q, k, v = [x if x.ndim == 4 else _split_heads(x, num_heads) for x in (q, k, v)]
         y = scaled_dot_product_attention(q, k, v, _mask_by_views(attn_mask, key_padding_mask, batch, num_heads, source), dropout_p, is_causal)
         y = _merge_heads(y, query)
@@ -341,24 +373,10 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         attn_mask, key_padding_mask = _pad_key(attn_mask), _pad_key(key_padding_mask)
     source = k._sizes[1]
     if key_padding_mask is not None:
-        if key_padding_mask._sizes != (batch, source):
-            raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got "
-                                 f"{key_padding_mask.shape}")
-        pad = key_padding_mask.reshape(batch, 1, 1, source).expand(batch, num_heads, 1, source).reshape(
-            batch * num_heads, 1, source)
+        pad = _padding_by_heads(key_padding_mask, batch, num_heads, source)
         attn_mask = pad if attn_mask is None else attn_mask + pad
-    if not training:
-        dropout_p = 0.0
     if need_weights:
-        scaled = q * (1.0 / math.sqrt(head))
-        if attn_mask is not None:
-            s = addmm_(attn_mask.expand(batch * num_heads, target, source), scaled, k.transpose(-2, -1), beta=1, alpha=1)
-        else:
-            s = bmm_(scaled, k, ta=False, tb=True)
-        p = softmax_(s, dim=2)
-        if dropout_p > 0:
-            p = _dropout(p, dropout_p, True)
-        y = bmm_(p, v, ta=False, tb=False)
+        y, p = _attention_with_weights(q, k, v, attn_mask, dropout_p)
         y = y.transpose(0, 1).reshape(target * batch, embed)
         y = linear(y, out_proj_weight, out_proj_bias).reshape(target, batch, out_proj_weight._sizes[0])
         p = p.reshape(batch, num_heads, target, source)

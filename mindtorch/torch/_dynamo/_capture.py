@@ -122,7 +122,7 @@ def modes_now():
     return mode.on, mode.inference, _autocast.state.to, _autocast.state.there
 
 
-_PLAIN = _guards._SIMPLE
+_PLAIN = _guards.SIMPLE
 _properties = {}
 
 

@@ -29,27 +29,16 @@ import numpy as np
 
 import mindtorch
 from mindtorch.backend.cpython import class_address, slot_address, tag_address, tags_work, used_address, watch, word_at
-from mindtorch.core.device import device as _device
-from mindtorch.core.tensor import dtypes as _dtypes
 from mindtorch.core.device.rng import Generator
 from mindtorch.core.tensor.tensor import Parameter, Size, Tensor, attributes, is_tensor
 from mindtorch.torch._dynamo._codes import computes_names, imports_of, module_of, names_of  # noqa: F401
+from mindtorch.torch._dynamo._spaces import CALLED, EXACT, IDLE, MISSING, SIMPLE, ClassSpace, KeySpace, LibraryClassSpace, Space, same
 from mindtorch.torch.nn.modules.module import Module
 
-MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
-
-_SIMPLE = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), Size, _dtypes.dtype,
-           _device.device, range, slice)
 _INERT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
           np.ufunc, np.generic, np.dtype, Generator, types.CodeType,
           types.GenericAlias, types.UnionType, type(namedtuple("N", "a").a))
-#: classes whose instances have no user attributes (instances of subclasses may have some)
-_EXACT = frozenset(_SIMPLE)
-#: class entries that do not affect the behavior of instances, or that Python writes at any time
-_IDLE = frozenset("""__dict__ __weakref__ __doc__ __module__ __annotations__ __slotnames__ __abstractmethods__ _abc_impl __parameters__
- __qualname__ __firstlineno__ __static_attributes__""".split())
-
 PACKAGE = os.path.dirname(mindtorch.__file__) + os.sep
 GENERATED = ("<op ", "<primitive ")
 _STDLIB = sysconfig.get_paths()["stdlib"]
@@ -59,20 +48,6 @@ _SITE = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"])
 def is_stdlib(filename):
     """True if a code object's file belongs to the Python standard library."""
     return filename.startswith("<frozen") or filename.startswith(_STDLIB) and not filename.startswith(_SITE)
-
-
-def same(a, b):
-    """True if two guarded values are interchangeable: the same object, or equal plain values of one
-    type."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, float):
-        return a == b and str(a) == str(b) or a != a and b != b
-    if isinstance(a, (types.MethodType,)):
-        return a.__self__ is b.__self__ and a.__func__ is b.__func__
-    return type(a) in _EXACT and a == b
 
 
 def ours(filename):
@@ -91,99 +66,6 @@ def _is_user_class(cls):
 
 
 # ------------------------------------------------------------------ the traversal
-class Space:
-    """A dict of which the code can read some entries: the globals of a module, or the attributes of
-    a module, class or function."""
-
-    __slots__ = ("d", "kind", "names", "word", "version", "items")
-
-    def __init__(self, d, kind, names):
-        """names: the readable names, including those without an entry."""
-        self.d, self.kind, self.word, self.names = d, kind, watch(d), names
-        self.version = self.word.value
-        self.items = self.now()
-
-    def more(self, names):
-        """Adds readable names."""
-        new = names - self.names
-        self.items.update((n, self.d.get(n, MISSING)) for n in new)
-        self.names = self.names | new
-
-    def now(self):
-        """Returns the current values of the readable names."""
-        get = self.d.get
-        return {n: get(n, MISSING) for n in self.names}
-
-    def change(self):
-        """Returns a description of what has changed, or None."""
-        get = self.d.get
-        for n, x in self.items.items():
-            y = get(n, MISSING)
-            if x is not y and not same(x, y):
-                return f"{self.kind} {n!r}"
-        return None
-
-
-    def check(self):
-        """Like `change`, for a dict that may have been modified. If nothing has changed, records
-        its version."""
-        version = self.word.value
-        bad = self.change()
-        if bad is not None:
-            return f"{bad} has changed"
-        self.version = version
-        return None
-
-
-class _Whole(Space):
-    """A dict whose set of watched entries is determined at each check."""
-
-    __slots__ = ()
-
-    def change(self):
-        """Returns a description of what has changed, or None."""
-        now, items = self.now(), self.items
-        for n in (items if len(items) >= len(now) else now):
-            x, y = now.get(n, MISSING), items.get(n, MISSING)
-            if x is not y and not same(x, y):
-                return f"{self.kind} {n!r}"
-        return None
-
-
-class _Keys(_Whole):
-    """The set of keys of a dict."""
-
-    __slots__ = ()
-
-    def now(self):
-        return dict.fromkeys(self.d)
-
-
-class _ClassSpace(_Whole):
-    """The entries of a class that the code names (None: all), and those that Python calls
-    implicitly."""
-
-    __slots__ = ()
-
-    def now(self):
-        names = self.names
-        return {k: x for k, x in list(self.d.items()) if k not in _IDLE and (
-            names is None or k in names or isinstance(x, _CALLED) or k[:2] == "__" == k[-2:])}
-
-
-class _LibraryClassSpace(_Whole):
-    """The entries of a library class that the code names."""
-
-    __slots__ = ()
-
-    def now(self):
-        names = self.names
-        return {k: x for k, x in list(self.d.items()) if k in names}
-
-
-_CALLED = (types.FunctionType, property, staticmethod, classmethod)
-
-
 class Scope:
     """One traversal.
 
@@ -298,7 +180,7 @@ class Scope:
         if key in self.codes:
             return
         self.codes.add(key)
-        names = frozenset(n for n in names_of(code)[0] if n[:1] != "_" and isinstance(globals_.get(n), (*_CALLED, type, types.ModuleType)))
+        names = frozenset(n for n in names_of(code)[0] if n[:1] != "_" and isinstance(globals_.get(n), (*CALLED, type, types.ModuleType)))
         self._space(globals_, "global", names)
         stack = []
         for n in names:
@@ -349,9 +231,9 @@ class Scope:
     # -- one value
     def _one(self, v, path, strict, stack):
         t = type(v)
-        if t in _EXACT or t is object:
+        if t in EXACT or t is object:
             return
-        if isinstance(v, _INERT) or isinstance(v, (*_SIMPLE, enum.Enum)) and not (_is_user_class(t) and t.__flags__ & (1 << 9)):
+        if isinstance(v, _INERT) or isinstance(v, (*SIMPLE, enum.Enum)) and not (_is_user_class(t) and t.__flags__ & (1 << 9)):
             return
         if id(v) in self.seen:
             return
@@ -359,123 +241,141 @@ class Scope:
         if issubclass(t, weakref.ref) or t in (weakref.ProxyType, weakref.CallableProxyType):
             return self._weak(v, path, strict, stack)
         if is_tensor(v):
-            if t is Tensor or t is Parameter:
-                self.tensors[id(v)] = v
-                if self.names is not None:
-                    own = attributes(v)
-                    self.attributes[id(v)] = (v, own, len(own), len(vars(v)))
-                for k, x in list(vars(v).items()):
-                    if self.names is not None and k in self.names:
-                        self._slot(("tensor", id(v), k), ("attr", v, k, x))
-                        stack.append((x, f"{path}.{k}", True))
-            elif strict:
-                self._refuse(path, v)
-            return
-        if isinstance(v, Module):
-            self._object(v, path, stack, True)
-        elif v is sys.modules:
-            self.spaces.setdefault(-1, _Keys(v, "module", None))
-            self._space(v, "module", self.names)
-            for k in v.keys() & (self.names or ()):
-                stack.append((v[k], f"module {k!r}", False))
-        elif t is dict or t is OrderedDict or isinstance(v, dict):
-            if t is defaultdict:
-                self._slot(("factory", id(v)), ("attr", v, "default_factory", v.default_factory))
-            # move_to_end does not change the version tag
-            elif t is not dict and isinstance(v, OrderedDict) and len(v) > 1:
-                self._slot(("order", id(v)), ("order", v, tuple(OrderedDict.__iter__(v)), True))
-            if len(v) > 4096:
-                if strict:
-                    self.refused.append(f"it can read {path}, a dict of {len(v)} entries")
-                return
-            self._dict(v)
-            for k, x in list(entries(v)):
-                stack.append((x, f"{path}[{k!r}]" if isinstance(k, (str, int)) else f"{path}[...]", strict))
-                if not isinstance(k, _SIMPLE):
-                    stack.append((k, f"a key of {path}", strict))
-            if t is not dict and t is not OrderedDict:
-                self._object(v, path, stack, strict)
-        elif isinstance(v, (list, set, deque)):
-            if len(v) > 4096:
-                if strict:
-                    self.refused.append(f"it can read {path}, a {t.__name__} of {len(v)} entries")
-                return
-            self.seqs[id(v)] = (v, tuple(v))
-            for i, x in enumerate(v):
-                stack.append((x, f"{path}[{i}]", strict))
-            if t not in (list, set, deque):
-                self._object(v, path, stack, strict)
-        elif isinstance(v, (tuple, frozenset)):
-            for i, x in enumerate(v):
-                stack.append((x, f"{path}[{i}]", strict))
-            if t not in (tuple, frozenset):
-                self._object(v, path, stack, strict)
-        elif isinstance(v, types.FunctionType):
-            # wrappers made by functools and contextlib, and their registries
-            if is_stdlib(v.__code__.co_filename):
-                self._hung_on(v, path, stack)
-                for cell in v.__closure__ or ():
-                    with contextlib.suppress(ValueError):
-                        stack.append((cell.cell_contents, path, False))
-            elif not ours(v.__code__.co_filename):
-                self.function(v, path, stack, self.names is None)
-        elif isinstance(v, (staticmethod, classmethod)):
-            stack.append((v.__func__, path, strict))
-        elif isinstance(v, property):
-            for f in (v.fget, v.fset):
-                if f is not None:
-                    stack.append((f, path, strict))
-        elif isinstance(v, functools._lru_cache_wrapper):
-            f = getattr(v, "__wrapped__", None)
-            if isinstance(f, types.FunctionType) and not ours(f.__code__.co_filename) and not is_stdlib(f.__code__.co_filename):
-                self._slot(("cache", id(v)), ("cache", v, v.cache_info().misses, True))
-                self.function(f, path, stack)  # it may have run before the capture
-        elif isinstance(v, logging.Logger):
-            self._dict(vars(v))  # calls of its methods end the capture
-        elif isinstance(v, types.MethodType):
-            stack.append((v.__self__, f"{path}.__self__", strict))
-            stack.append((v.__func__, path, strict))
-        elif isinstance(v, functools.partial):
-            if isinstance(v.func, types.BuiltinFunctionType) and v.func.__name__ in ("print", "open", "input", "exec", "eval"):
-                self.refused.append(f"it can call {path}, a partial of {v.func.__name__}")
-            stack.append((v.func, f"{path}.func", strict))
-            stack.append((v.args, f"{path}.args", strict))
-            stack.append((v.keywords, f"{path}.keywords", strict))
-            if vars(v):
-                self._object(v, path, stack, strict)
-        elif isinstance(v, types.ModuleType):
-            self._module(v, path, stack)
-        elif isinstance(v, type):
-            self._class(v, path, stack)
-        elif isinstance(v, types.MappingProxyType):
-            for d in gc.get_referents(v):
-                # not the dict of a class
-                if isinstance(d, dict) and "__weakref__" not in d and "__module__" not in d:
-                    stack.append((d, path, strict))
-        elif isinstance(v, contextvars.ContextVar):
-            x = v.get(MISSING)
-            self._slot(("context", id(v)), ("context", v, None, x))
-            if x is not MISSING:
-                stack.append((x, f"{path}'s value", strict))
-        elif isinstance(v, np.ndarray):
-            if strict:
-                self._refuse(path, v)
-        elif hasattr(v, "__dict__") and not isinstance(v, (types.GeneratorType, types.CoroutineType)) and (
+            return self._tensor(v, path, strict, stack)
+        if v is sys.modules:
+            return self._modules(v, stack)
+        for classes, handler in _HANDLERS:
+            if isinstance(v, classes):
+                return handler(self, v, path, strict, stack)
+        if hasattr(v, "__dict__") and not isinstance(v, (types.GeneratorType, types.CoroutineType)) and (
                 # its class was created by a class statement
-                type(v).__flags__ & (1 << 9) or t.__module__ == "types"):
+                t.__flags__ & (1 << 9) or t.__module__ == "types"):
             self._object(v, path, stack, strict)
         elif "__slots__" in vars(t) and t.__flags__ & (1 << 9):
-            for c in t.__mro__:
-                slots = vars(c).get("__slots__", ())
-                for n in (slots,) if isinstance(slots, str) else slots:
-                    x = getattr(v, n, MISSING)
-                    self._slot(("slot", id(v), n), ("attr", v, n, x))
-                    if x is not MISSING and self._wanted(n):
-                        stack.append((x, f"{path}.{n}", strict))
-            self._own(v, None)
-            self._class(t, path, stack)
+            self._slotted(v, path, stack, strict)
         elif strict:
             self._refuse(path, v)
+
+    # One method for each type of value: see _HANDLERS.
+    def _tensor(self, v, path, strict, stack):
+        if type(v) is Tensor or type(v) is Parameter:
+            self.tensors[id(v)] = v
+            if self.names is not None:
+                own = attributes(v)
+                self.attributes[id(v)] = (v, own, len(own), len(vars(v)))
+            for k, x in list(vars(v).items()):
+                if self.names is not None and k in self.names:
+                    self._slot(("tensor", id(v), k), ("attr", v, k, x))
+                    stack.append((x, f"{path}.{k}", True))
+        elif strict:
+            self._refuse(path, v)
+
+    def _modules(self, v, stack):
+        """Traverses sys.modules."""
+        self.spaces.setdefault(-1, KeySpace(v, "module", None))
+        self._space(v, "module", self.names)
+        for k in v.keys() & (self.names or ()):
+            stack.append((v[k], f"module {k!r}", False))
+
+    def _large(self, v, path, strict, kind):
+        """True if a container has too many entries to be watched; refuses it if it is read."""
+        if len(v) <= 4096:
+            return False
+        if strict:
+            self.refused.append(f"it can read {path}, a {kind} of {len(v)} entries")
+        return True
+
+    def _mapping(self, v, path, strict, stack):
+        t = type(v)
+        if t is defaultdict:
+            self._slot(("factory", id(v)), ("attr", v, "default_factory", v.default_factory))
+        # move_to_end does not change the version tag
+        elif t is not dict and isinstance(v, OrderedDict) and len(v) > 1:
+            self._slot(("order", id(v)), ("order", v, tuple(OrderedDict.__iter__(v)), True))
+        if self._large(v, path, strict, "dict"):
+            return
+        self._dict(v)
+        for k, x in list(entries(v)):
+            stack.append((x, f"{path}[{k!r}]" if isinstance(k, (str, int)) else f"{path}[...]", strict))
+            if not isinstance(k, SIMPLE):
+                stack.append((k, f"a key of {path}", strict))
+        if t is not dict and t is not OrderedDict:
+            self._object(v, path, stack, strict)
+
+    def _sequence(self, v, path, strict, stack):
+        if self._large(v, path, strict, type(v).__name__):
+            return
+        self.seqs[id(v)] = (v, tuple(v))
+        self._constant_sequence(v, path, strict, stack)
+
+    def _constant_sequence(self, v, path, strict, stack):
+        for i, x in enumerate(v):
+            stack.append((x, f"{path}[{i}]", strict))
+        if type(v) not in (list, set, deque, tuple, frozenset):
+            self._object(v, path, stack, strict)
+
+    def _function(self, v, path, strict, stack):
+        # wrappers made by functools and contextlib, and their registries
+        if is_stdlib(v.__code__.co_filename):
+            self._hung_on(v, path, stack)
+            for cell in v.__closure__ or ():
+                with contextlib.suppress(ValueError):
+                    stack.append((cell.cell_contents, path, False))
+        elif not ours(v.__code__.co_filename):
+            self.function(v, path, stack, self.names is None)
+
+    def _property(self, v, path, strict, stack):
+        for f in (v.fget, v.fset):
+            if f is not None:
+                stack.append((f, path, strict))
+
+    def _cached(self, v, path, strict, stack):
+        """Traverses a function wrapped by functools.lru_cache."""
+        f = getattr(v, "__wrapped__", None)
+        if isinstance(f, types.FunctionType) and not ours(f.__code__.co_filename) and not is_stdlib(f.__code__.co_filename):
+            self._slot(("cache", id(v)), ("cache", v, v.cache_info().misses, True))
+            self.function(f, path, stack)  # it may have run before the capture
+
+    def _method(self, v, path, strict, stack):
+        stack.append((v.__self__, f"{path}.__self__", strict))
+        stack.append((v.__func__, path, strict))
+
+    def _partial(self, v, path, strict, stack):
+        if isinstance(v.func, types.BuiltinFunctionType) and v.func.__name__ in ("print", "open", "input", "exec", "eval"):
+            self.refused.append(f"it can call {path}, a partial of {v.func.__name__}")
+        stack.append((v.func, f"{path}.func", strict))
+        stack.append((v.args, f"{path}.args", strict))
+        stack.append((v.keywords, f"{path}.keywords", strict))
+        if vars(v):
+            self._object(v, path, stack, strict)
+
+    def _proxy(self, v, path, strict, stack):
+        for d in gc.get_referents(v):
+            # not the dict of a class
+            if isinstance(d, dict) and "__weakref__" not in d and "__module__" not in d:
+                stack.append((d, path, strict))
+
+    def _context(self, v, path, strict, stack):
+        x = v.get(MISSING)
+        self._slot(("context", id(v)), ("context", v, None, x))
+        if x is not MISSING:
+            stack.append((x, f"{path}'s value", strict))
+
+    def _array(self, v, path, strict, stack):
+        if strict:
+            self._refuse(path, v)
+
+    def _slotted(self, v, path, stack, strict):
+        """Traverses an object without __dict__ whose class has __slots__."""
+        for c in type(v).__mro__:
+            slots = vars(c).get("__slots__", ())
+            for n in (slots,) if isinstance(slots, str) else slots:
+                x = getattr(v, n, MISSING)
+                self._slot(("slot", id(v), n), ("attr", v, n, x))
+                if x is not MISSING and self._wanted(n):
+                    stack.append((x, f"{path}.{n}", strict))
+        self._own(v, None)
+        self._class(type(v), path, stack)
 
     def _object(self, v, path, stack, strict):
         own = getattr(v, "__dict__", None)
@@ -522,9 +422,9 @@ class Scope:
             if self.names is not None and "__subclasses__" in self.names:
                 self._slot(("subclasses", id(c)), ("subclasses", c, type.__subclasses__(c), True))
             for k, x in list(vars(c).items()):
-                if k in _IDLE:
+                if k in IDLE:
                     continue
-                if self.names is not None and k not in self.names and not isinstance(x, _CALLED):
+                if self.names is not None and k not in self.names and not isinstance(x, CALLED):
                     if k not in ("__init__",):
                         continue
                 stack.append((x, f"{c.__name__}.{k}", self._wanted(k) and not isinstance(x, types.FunctionType)))
@@ -535,14 +435,14 @@ class Scope:
         """Watches the entries of a class itself."""
         found = [d for d in gc.get_referents(vars(cls)) if isinstance(d, dict)]
         if found and id(found[0]) not in self.spaces:
-            kind = _ClassSpace if foreign else _LibraryClassSpace
+            kind = ClassSpace if foreign else LibraryClassSpace
             self.spaces[id(found[0])] = kind(found[0], "class", None if self.computed and foreign else self.names)
 
     def _protocol(self, cls):
         """Adds the attribute names of a protocol, which isinstance() looks up."""
         self.names |= {k for c in cls.__mro__ for k in (*vars(c), *vars(c).get("__annotations__", ())) if getattr(c, "_is_protocol", False)}
         for space in self.spaces.values():
-            if space.__class__ in (_ClassSpace, _LibraryClassSpace):
+            if space.__class__ in (ClassSpace, LibraryClassSpace):
                 space.items = space.now()
 
     def _module(self, m, path, stack, code=None):
@@ -562,6 +462,28 @@ class Scope:
                 self._module(x, f"{path}.{k}", stack, code)
             elif not ours(f) or isinstance(x, (type, types.ModuleType)):
                 stack.append((x, f"{m.__name__}.{k}", near))
+
+
+#: (types, method of Scope): the first entry of which a value is an instance traverses it
+_HANDLERS = (
+    (Module, lambda scope, v, path, strict, stack: scope._object(v, path, stack, True)),
+    (dict, Scope._mapping),
+    ((list, set, deque), Scope._sequence),
+    ((tuple, frozenset), Scope._constant_sequence),
+    (types.FunctionType, Scope._function),
+    ((staticmethod, classmethod), lambda scope, v, path, strict, stack: stack.append((v.__func__, path, strict))),
+    (property, Scope._property),
+    (functools._lru_cache_wrapper, Scope._cached),
+    # calls of its methods end the capture
+    (logging.Logger, lambda scope, v, path, strict, stack: scope._dict(vars(v))),
+    (types.MethodType, Scope._method),
+    (functools.partial, Scope._partial),
+    (types.ModuleType, lambda scope, v, path, strict, stack: scope._module(v, path, stack)),
+    (type, lambda scope, v, path, strict, stack: scope._class(v, path, stack)),
+    (types.MappingProxyType, Scope._proxy),
+    (contextvars.ContextVar, Scope._context),
+    (np.ndarray, Scope._array),
+)
 
 
 def _target(ref):

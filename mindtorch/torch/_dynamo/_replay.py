@@ -98,7 +98,7 @@ class Spec:
                     self._leaf(f"{where}.__dict__", vars(a))
                 else:
                     self._must(f"not {where}.__dict__")
-        elif isinstance(a, _guards._SIMPLE):
+        elif isinstance(a, _guards.SIMPLE):
             if a is None or a is True or a is False:
                 self._must(f"{where} is {a}")
             else:

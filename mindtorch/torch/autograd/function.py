@@ -214,41 +214,13 @@ class Function(metaclass=_FunctionMeta):
     def _apply_plain(cls, args, kwargs):
         """Returns (result, node, outputs as returned by forward, arguments in order), ignoring
         tangents."""
-        kind = cls._backward_cls
-        if TRANSFORMS.count and functorch_levels.levels():
-            kind = _in_transform(cls)
-        node = new_node(kind)
-        node._prim = None
-        tensors = [a for a in args if is_tensor(a)]
-        record = mode.on and any(t._requires_grad_ for t in tensors)
-        node._needs = tuple(is_tensor(a) and record and a._requires_grad_ for a in args)
-        node._is_tensor = tuple(is_tensor(a) for a in args)
-        if kwargs:
-            import inspect
-            params = list(inspect.signature(cls.forward).parameters)
-            names = params if _split(cls) else params[1:]
-            args = args + tuple(kwargs[k] for k in names[len(args):] if k in kwargs)
-        if _split(cls):
-            args = _with_defaults(cls, args)
-        if len(args) > len(node._needs):
-            node._needs += (False,) * (len(args) - len(node._needs))
-            node._is_tensor += (False,) * (len(args) - len(node._is_tensor))
-        tangents = forward_ad.state
-        on, tangents.on = tangents.on, False
-        try:
-            with no_grad():
-                if _split(cls):
-                    out = cls.forward(*args)
-                    cls.setup_context(node, args, out)
-                else:
-                    out = cls.forward(node, *args)
-        finally:
-            tangents.on = on
+        node, args, tensors, record = _new_function_node(cls, args, kwargs)
+        out = _run_forward(cls, node, args)
         single = is_tensor(out) or not isinstance(out, tuple)
         outs = [out] if single else list(out)
         dirty = getattr(node, "_dirty", ())
         for t in dirty:
-            if not any(t is o for o in outs):
+            if not any([t is o for o in outs]):
                 raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs "
                                    "that are modified inplace must all be outputs of the Function.")
         if not record:
@@ -256,77 +228,131 @@ class Function(metaclass=_FunctionMeta):
             for o in outs:
                 if mode.on and is_tensor(o) and o._creation_meta == "no_grad":
                     o._creation_meta = "custom"
-            r = out if not any(o is t for o in outs for t in tensors) else _plain(outs, tensors, dirty, single)
+            r = out if not any([o is t for o in outs for t in tensors]) else _plain(outs, tensors, dirty, single)
             return r, node, outs, args
-        nondiff = getattr(node, "_nondiff", ())
-        node._next_edges = [None if not t._requires_grad_ else (t._grad_fn_, t._output_nr) if t._grad_fn_ is not None else None if t._view_without_history else t for t in tensors]
-        to_save = getattr(node, "_to_save", ())
-        meta, results, nowhere = [], [], []
-        for i, o in enumerate(outs):
-            if not is_tensor(o):
-                meta.append(None)
-                results.append(o)
-                continue
-            meta.append((o._sizes, o._np_dtype))
-            twice = next((j for j in range(i) if outs[j] is o), None)
-            # a tensor that occurs twice among the outputs: its gradient arrives at the last index
-            if twice is not None:
-                o = results[twice]
-                if o._grad_fn_ is node:
-                    o._output_nr = i
-                results.append(o)
-                continue
-            if any(o is x for x in nondiff) or o._np_dtype.kind not in "fcV":
-                o = _as_is(o, detached) if any(o is t for t in tensors) else o
-                nowhere.append(i)
-                results.append(o)
-                continue
-            if any(o is d for d in dirty):
-                _check_dirty(o, len(outs))
-                o = _dirty(o, node, i)
-            else:
-                if any(o is t for t in tensors):
-                    # An input returned unchanged becomes a view of it, as in PyTorch.
-                    src = o
-                    o = _as_is(src, shallow_copy)
-                    if o._base is None:
-                        register_view(o, src)
-                elif o._grad_fn_ is not None and o._base is None:
-                    o = detached(o)
-                o._grad_fn_, o._output_nr, o._requires_grad_, o._view_without_history = node, i, True, False
-                if o._base is not None:
-                    o._creation_meta, o._made = "multi" if sum(map(is_tensor, outs)) > 1 else "custom", version_counter(o).v
-            results.append(o)
-        node._out_meta = meta
-        #: device (None: host) on which to create missing output gradients
-        node._where = next((o._device for o in outs if is_tensor(o) and o._handle is not None), None)
-        node._input_metadata = tuple(meta)
-        node._differentiable = [None if i in nowhere else m for i, m in enumerate(meta)] if nowhere else meta
-        kept = {}
-        for i, t in enumerate(to_save):
-            if t is None:
-                kept[str(i)] = None
-                continue
-            j = next((j for j, o in enumerate(outs) if o is t), None)
-            if j is not None and primitives.saved_hooks and primitives.hooks_here.pairs:
-                r = results[j]
-                primitives._save(str(i), r, kept, j if r._grad_fn_ is node else None)
-            elif j is not None and not any(t is x for x in tensors):
-                r = results[j]
-                kept[str(i)] = primitives._Out(r, j) if r._requires_grad_ and r._grad_fn_ is node else (r, version_counter(r), version_counter(r).v)
-            elif j is not None:
-                r = results[j]
-                kept[str(i)] = primitives._Out(r, j) if r._grad_fn_ is node else (t, version_counter(t), version_counter(t).v)
-            else:
-                primitives._save(str(i), t, kept)
-        node._saved = kept
-        if hasattr(node, "_to_save"):
-            del node._to_save
+        node._next_edges = [None if not t._requires_grad_ else (t._grad_fn_, t._output_nr) if t._grad_fn_ is not None else None if t._view_without_history else t
+                            for t in tensors]
+        results = _set_history(node, outs, tensors, dirty)
+        _save_tensors(node, outs, results, tensors)
         if native_recording():
             link(node, tuple(results), tensors)
         if hooks.stack_recorder is not None:
             hooks.stack_recorder(results, node._sequence_number)
         return (results[0] if single else tuple(results)), node, outs, args
+
+
+def _new_function_node(cls, args, kwargs):
+    """Returns (node of a call, arguments in order, tensors among the positional ones, True if the
+    call is recorded)."""
+    kind = cls._backward_cls
+    if TRANSFORMS.count and functorch_levels.levels():
+        kind = _in_transform(cls)
+    node = new_node(kind)
+    node._prim = None
+    tensors = [a for a in args if is_tensor(a)]
+    record = mode.on and any([t._requires_grad_ for t in tensors])
+    node._needs = tuple([is_tensor(a) and record and a._requires_grad_ for a in args])
+    node._is_tensor = tuple([is_tensor(a) for a in args])
+    if kwargs:
+        import inspect
+        params = list(inspect.signature(cls.forward).parameters)
+        names = params if _split(cls) else params[1:]
+        args = args + tuple(kwargs[k] for k in names[len(args):] if k in kwargs)
+    if _split(cls):
+        args = _with_defaults(cls, args)
+    if len(args) > len(node._needs):
+        node._needs += (False,) * (len(args) - len(node._needs))
+        node._is_tensor += (False,) * (len(args) - len(node._is_tensor))
+    return node, args, tensors, record
+
+
+def _run_forward(cls, node, args):
+    """Returns what forward returns, computed without recording and without tangents."""
+    tangents = forward_ad.state
+    on, tangents.on = tangents.on, False
+    try:
+        with no_grad():
+            if _split(cls):
+                out = cls.forward(*args)
+                cls.setup_context(node, args, out)
+            else:
+                out = cls.forward(node, *args)
+    finally:
+        tangents.on = on
+    return out
+
+
+def _set_history(node, outs, tensors, dirty):
+    """Returns the results of a recorded call: the outputs of forward with the node as their
+    history."""
+    nondiff = getattr(node, "_nondiff", ())
+    meta, results, nowhere = [], [], []
+    for i, o in enumerate(outs):
+        if not is_tensor(o):
+            meta.append(None)
+            results.append(o)
+            continue
+        meta.append((o._sizes, o._np_dtype))
+        twice = next((j for j in range(i) if outs[j] is o), None)
+        # a tensor that occurs twice among the outputs: its gradient arrives at the last index
+        if twice is not None:
+            o = results[twice]
+            if o._grad_fn_ is node:
+                o._output_nr = i
+        elif any([o is x for x in nondiff]) or o._np_dtype.kind not in "fcV":
+            o = _as_is(o, detached) if any([o is t for t in tensors]) else o
+            nowhere.append(i)
+        elif any([o is d for d in dirty]):
+            _check_dirty(o, len(outs))
+            o = _dirty(o, node, i)
+        else:
+            o = _attached(node, i, o, outs, tensors)
+        results.append(o)
+    node._out_meta = meta
+    #: device (None: host) on which to create missing output gradients
+    node._where = next((o._device for o in outs if is_tensor(o) and o._handle is not None), None)
+    node._input_metadata = tuple(meta)
+    node._differentiable = [None if i in nowhere else m for i, m in enumerate(meta)] if nowhere else meta
+    return results
+
+
+def _attached(node, i, o, outs, tensors):
+    """Returns output `i` as a result of the node."""
+    if any([o is t for t in tensors]):
+        # An input returned unchanged becomes a view of it, as in PyTorch.
+        src = o
+        o = _as_is(src, shallow_copy)
+        if o._base is None:
+            register_view(o, src)
+    elif o._grad_fn_ is not None and o._base is None:
+        o = detached(o)
+    o._grad_fn_, o._output_nr, o._requires_grad_, o._view_without_history = node, i, True, False
+    if o._base is not None:
+        o._creation_meta, o._made = "multi" if sum(map(is_tensor, outs)) > 1 else "custom", version_counter(o).v
+    return o
+
+
+def _save_tensors(node, outs, results, tensors):
+    """Saves the tensors given to save_for_backward; outputs are saved without a reference cycle."""
+    kept = {}
+    for i, t in enumerate(getattr(node, "_to_save", ())):
+        if t is None:
+            kept[str(i)] = None
+            continue
+        j = next((j for j, o in enumerate(outs) if o is t), None)
+        if j is None:
+            primitives._save(str(i), t, kept)
+            continue
+        r = results[j]
+        if primitives.saved_hooks and primitives.hooks_here.pairs:
+            primitives._save(str(i), r, kept, j if r._grad_fn_ is node else None)
+        elif not any([t is x for x in tensors]):
+            kept[str(i)] = primitives._Out(r, j) if r._requires_grad_ and r._grad_fn_ is node else (r, version_counter(r), version_counter(r).v)
+        else:
+            kept[str(i)] = primitives._Out(r, j) if r._grad_fn_ is node else (t, version_counter(t), version_counter(t).v)
+    node._saved = kept
+    if hasattr(node, "_to_save"):
+        del node._to_save
 
 
 def check_setup(cls):
