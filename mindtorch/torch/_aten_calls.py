@@ -14,6 +14,7 @@ from mindtorch.backend.cpu.as_strided import pick
 from mindtorch.backend.strides import contiguous_strides
 from mindtorch.core.device import rng
 from mindtorch.core.tensor.dtypes import of_np
+from mindtorch.core.dispatch.op_schema import tagged
 from mindtorch.core.dispatch.primitives import PRIMITIVES
 from mindtorch.core.tensor.tensor import ScalarOperand, SavedArray, saved_to_tensor, wrap_array
 from mindtorch.ops.linalg.matmul import broadcast_sizes
@@ -117,10 +118,9 @@ _TWO = frozenset("""eq ne lt le gt ge pow remainder fmod fill bitwise_and bitwis
  """.split())
 
 
-#: aten operators whose result shares memory with their first operand
-VIEWS = frozenset("""alias as_strided detach diagonal expand expand_as flatten movedim narrow permute real imag reshape select slice split split_with_sizes
- squeeze swapaxes swapdims t transpose unbind unfold unsqueeze view view_as view_as_complex view_as_real adjoint mT mH T H numpy_T chunk tensor_split
- hsplit vsplit dsplit conj _conj _neg_view _reshape_alias""".split())
+#: aten operators whose result shares memory with their first operand: the ops with the tag "view",
+#: and those that are attributes or methods here
+VIEWS = tagged("view").union("detach slice numpy_T mT mH T H _reshape_alias".split())
 
 
 # ------------------------------------------------------------------ the table

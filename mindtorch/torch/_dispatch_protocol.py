@@ -34,7 +34,7 @@ from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.op_registry import any_grad
 from mindtorch.core.dispatch.primitives import Node, link
 from mindtorch.core.tensor.tensor import ScalarOperand, SavedArray, Parameter, Tensor, VersionCounter, empty_tensor, bump_version, set_device, set_requires_grad, saved_to_tensor, is_tensor
-from mindtorch.torch import _aten_calls, _aten_layer_table, _aten_layers, _aten_whole, _ops  # noqa: F401 (the table fills what _aten_layers holds)
+from mindtorch.torch import _aten_calls, _aten_layer_table, _aten_layers, _aten_whole, _meta, _ops  # noqa: F401 (the table fills what _aten_layers holds)
 from mindtorch.torch._function_protocol import collect
 
 CAPTURE = "followed"
@@ -524,8 +524,7 @@ _aten_layers.answer, _aten_layers.wants_dispatch, _aten_layers.unseen, _aten_lay
 
 #: methods that access memory
 _MEMORY = frozenset("data_ptr tolist numpy __array__ untyped_storage storage _typed_storage __dlpack__ asnumpy apply_ map_ share_memory_".split())
-_LIKE = frozenset("""zeros_like ones_like full_like empty_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full
- new_empty_strided""".split())
+_LIKE = _meta.LIKE - {"new_tensor"}
 
 
 def _linked_leaf(t, requires_grad):

@@ -3,6 +3,7 @@ history, but no values."""
 from mindtorch.core.tensor import inplace
 from mindtorch.core.device import device as _device
 from mindtorch.core.dispatch import meta
+from mindtorch.core.dispatch.op_registry import OPS, record_of
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.tensor import Tensor, bump_version, is_tensor
 from mindtorch.core.tensor.dtypes import default_np
@@ -21,25 +22,40 @@ _VALUES = {
     **dict.fromkeys(["tolist"], (NotImplementedError, "Cannot copy out of meta tensor; no data!")),
     **dict.fromkeys(["numpy"], (TypeError, "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
                                 "memory first.")),
-    **dict.fromkeys("""nonzero argwhere unique unique_consecutive _unique2 _unique masked_select equal allclose bincount histc histogram
-        histogramdd nonzero_static apply_ map_ map2_ multinomial ctc_loss tensor_split_by_value""".split(),
+    **dict.fromkeys([*[o.name for o in OPS.values() if "dynamic_output_shape" in o.tags and o.condition is None],
+                     *"""equal allclose histc histogram histogramdd _unique2 _unique nonzero_static apply_ map_ map2_ multinomial ctc_loss
+                     tensor_split_by_value""".split()],
                     (NotImplementedError, "'{name}' is not implemented on device meta: its result depends on values, which meta tensors "
                      "do not have")),
 }
 
-# Functions that create tensors from sizes and values, on the device given by device= or on the
-# default device.
-_MAKERS = frozenset("""empty empty_permuted empty_strided ones arange bartlett_window blackman_window eye fftfreq rfftfreq full
- hamming_window hann_window kaiser_window linspace logspace rand randn randint randperm range tensor as_tensor scalar_tensor asarray
- zeros tril_indices triu_indices""".split())
-_LIKE = frozenset("""zeros_like ones_like full_like empty_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full
- new_empty_strided new_tensor""".split())
+def _factories():
+    """Returns the names of (functions that create tensors from sizes and values, those that take
+    the size, dtype and device of a tensor). Both have a parameter `device`."""
+    makers, like = set(), set()
+    for o in OPS.values():
+        code = o.body.__code__
+        named = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+        if "device" in named and o.ns in ("", "fft") and o.name not in ("normal", "sparse_coo_tensor"):
+            (like if named[0] in ("input", "self") else makers).add(o.name)
+    return frozenset(makers), frozenset(like)
+
+
+# The functions of the first set create tensors on the device given by device= or on the default
+# device, those of the second on the tensor's device.
+_MAKERS, LIKE = _factories()
 _SIZED = frozenset(["empty", "ones", "rand", "randn", "zeros"])
 
-# Element-wise functions accept mixed devices only if one operand is a scalar.
-_ARITHMETIC = frozenset("""add sub mul div true_divide subtract multiply divide pow maximum minimum eq ne lt le gt ge __add__ __radd__
- __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ add_ sub_ mul_
- div_ __iadd__ __isub__ __imul__ __itruediv__ mm bmm matmul __matmul__ addmm baddbmm""".split())
+# Matrix products, and the operators of pointwise ops, that have no op record of their own.
+_PRODUCTS = frozenset("mm bmm matmul __matmul__ addmm baddbmm".split())
+_OPERATORS = frozenset("""__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+ __iadd__ __isub__ __imul__ __itruediv__""".split())
+
+
+def _one_device(func, name):
+    """True for a call whose operands must be on one device, except for scalars."""
+    record = record_of(func)
+    return name in _PRODUCTS or name in _OPERATORS or record is not None and "pointwise" in record.tags
 
 
 def _tensors(args, found):
@@ -68,7 +84,7 @@ def takes(func, args, kwargs):
     if name in _MAKERS:
         d = kwargs.get("device")
         return (_device._default if d is None else _device.check(d)).type == "meta"
-    if name in _LIKE:
+    if name in LIKE:
         d = kwargs.get("device")
         return d is not None and _device.check(d).type == "meta"
     return False
@@ -79,7 +95,7 @@ def call(func, original, args, kwargs):
     name = func.__name__
     if meta.state.on:
         return original(*args, **kwargs)
-    if name in _MAKERS or name in _LIKE:
+    if name in _MAKERS or name in LIKE:
         return _make(name, original, args, kwargs)
     if name in _VALUES:
         if name == "item" or name.startswith("__"):
@@ -105,7 +121,7 @@ def call(func, original, args, kwargs):
         raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
     if name in ("where", "__getitem__", "index_put_", "__setitem__"):
         _no_masks(name, args)
-    if name in _ARITHMETIC:
+    if _one_device(func, name):
         for t in _tensors(args, []):
             if t._device != DEVICE and t.ndim:
                 raise RuntimeError(f"Tensor on device {t._device} is not on the expected device meta!")
@@ -152,7 +168,7 @@ def _no_masks(name, args):
 def _make(name, original, args, kwargs):
     kwargs = dict(kwargs)
     device = kwargs.get("device")
-    if name in _LIKE:
+    if name in LIKE:
         like = args[0] if args else kwargs.get("input", kwargs.get("self"))
         device = like._device if device is None else device
     target = _device._default if device is None else _device.check(device)

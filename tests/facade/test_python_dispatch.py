@@ -375,7 +375,7 @@ def test_self_referential_list_raises(process):
 def test_dispatch_is_active_while_subclass_tensors_live():
     import gc
 
-    from mindtorch.core.dispatch import is_enabled
+    from mindtorch.core.dispatch.dispatcher import is_enabled
     from mindtorch.torch import _dispatch_protocol
 
     def settle():

@@ -336,13 +336,13 @@ def minimum(input, other):
     return minimum_(*_ordered("minimum", input, other))
 
 
-@register_op(out=True)
+@register_op(out=True, tags="pointwise")
 def fmax(input, other):
     """Elementwise maximum of two tensors; a number wins over nan."""
     return fmax_(*_ordered("fmax", input, other))
 
 
-@register_op(out=True)
+@register_op(out=True, tags="pointwise")
 def fmin(input, other):
     """Elementwise minimum of two tensors; a number wins over nan."""
     return fmin_(*_ordered("fmin", input, other))
@@ -401,7 +401,7 @@ logaddexp2_ = primitive("logaddexp2", "a, b", lambda ctx, grad: mul_(grad, _shar
                         lambda ctx, grad: mul_(grad, _share_of(mul_(sub_(ctx.b, ctx.a), scalar(_LN2, ctx.b)))))
 
 
-@register_op(out=True)
+@register_op(out=True, tags="pointwise")
 def logaddexp(input, other):
     """log(exp(input) + exp(other)) without overflow."""
     tensors("logaddexp", input, other)

@@ -358,14 +358,14 @@ def _times_i(g):
     return mul_(cast(g, d), ScalarOperand(1j, d))
 
 
-@register_op(method=False)
+@register_op(method=False, tags="view")
 def real(input):
     """Returns a view of the real part; a real tensor is returned unchanged."""
     check_tensor("real", input)
     return real_view(input) if input._np_dtype.kind == "c" else input
 
 
-@register_op(method=False)
+@register_op(method=False, tags="view")
 def imag(input):
     """Returns a view of the imaginary part; raises RuntimeError for real tensors."""
     check_tensor("imag", input)
@@ -386,7 +386,7 @@ Tensor.real = property(real, _set_real, doc="View of the real part.")
 Tensor.imag = property(imag, _set_imag, doc="View of the imaginary part.")
 
 
-@register_op(name="conj")
+@register_op(name="conj", tags="view")
 def conj_op(input):
     """Complex conjugate: a view with the conjugate bit (`is_conj`); a real tensor is returned
     unchanged."""
@@ -394,7 +394,7 @@ def conj_op(input):
     return lazy_conj(input)
 
 
-@register_op(name="_conj")
+@register_op(name="_conj", tags="view")
 def conj_as_view(input):
     """Like `conj_op`, under PyTorch's name for the view."""
     check_tensor("_conj", input)
@@ -425,7 +425,7 @@ def resolve_neg(input):
     return clone(input) if is_neg(input) else input
 
 
-@register_op
+@register_op(tags="view")
 def _neg_view(input):
     """Returns the negated tensor as a view with the negative bit (`is_neg`)."""
     check_tensor("_neg_view", input)

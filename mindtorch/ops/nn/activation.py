@@ -206,7 +206,7 @@ def softshrink(input, lambd: Scalar = 0.5):
 hardsigmoid_ = _linear_pieces("hardsigmoid")
 
 
-@register_op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def hardsigmoid(input, inplace=False):
     """relu6(input + 3) / 6."""
     check_tensor_arg("hardsigmoid", "input", input)
@@ -217,7 +217,7 @@ def hardsigmoid(input, inplace=False):
 hardswish_ = _smooth("hardswish", lambda x: mul_(x, hardsigmoid_(x)))
 
 
-@register_op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def hardswish(input, inplace=False):
     """input * relu6(input + 3) / 6."""
     check_tensor_arg("hardswish", "input", input)
@@ -347,7 +347,7 @@ def _compose_mish(x):
 mish_ = _smooth("mish", _compose_mish)
 
 
-@register_op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def mish(input, inplace=False):
     """input * tanh(softplus(input))."""
     check_tensor_arg("mish", "input", input)
@@ -376,7 +376,7 @@ def softplus(input, beta: Scalar = 1, threshold: Scalar = 20):
 logsigmoid_ = _smooth("log_sigmoid", lambda x: neg_(softplus_(neg_(x), beta=1, threshold=1e9)), layout=contiguous)
 
 
-@register_op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def logsigmoid(input):
     """log(sigmoid(input))."""
     check_tensor_arg("logsigmoid", "input", input)
@@ -384,7 +384,7 @@ def logsigmoid(input):
     return logsigmoid_(input)
 
 
-@register_op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def softsign(input):
     """input / (1 + |input|)."""
     check_tensor_arg("softsign", "input", input)
@@ -393,7 +393,7 @@ def softsign(input):
     return input / (input.abs() + 1)
 
 
-@register_op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False, tags="pointwise")
 def tanhshrink(input):
     """input - tanh(input)."""
     check_tensor_arg("tanhshrink", "input", input)

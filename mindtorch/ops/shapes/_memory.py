@@ -41,7 +41,7 @@ def strided_region(x, size, stride, storage_offset, name="as_strided"):
     return size, tuple([s * k for s in stride]), at, home
 
 
-@register_op
+@register_op(tags="view")
 def as_strided(input, size, stride, storage_offset: SymInt = None):
     """Returns a view of the tensor's storage with any size, strides and offset (all in elements).
     """
@@ -66,7 +66,7 @@ _view_dtype = primitive("view_dtype", "a, *, dtype", raw=True, layout=as_compute
 _view_dtype.prim.shares = True
 
 
-@register_op(method=False)
+@register_op(method=False, tags="view")
 def view_as_real(input):
     """Views a complex tensor as real pairs in a new last dim of size 2."""
     if input._np_dtype.kind != "c":
@@ -77,7 +77,7 @@ def view_as_real(input):
     return view_as_real_(input)
 
 
-@register_op(method=False, autocast="float32")
+@register_op(method=False, autocast="float32", tags="view")
 def view_as_complex(input):
     """Views real pairs in the last dim (of size 2) as complex numbers."""
     d = input._np_dtype
@@ -102,7 +102,7 @@ def view_as_complex(input):
     return view_as_complex_(input)
 
 
-@register_op(method=False)
+@register_op(method=False, tags="view")
 def alias(input):
     """Returns another tensor on the same memory, with a gradient."""
     return pick_alias(input, key=...)

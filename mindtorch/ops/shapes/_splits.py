@@ -62,7 +62,7 @@ def _split_into(x, sizes, dim, cut=_split_sizes):
     return cut(x, dim=dim, bounds=_bounds(sizes))
 
 
-@register_op(method=False, tags="dynamic_output_shape", condition="of tensors")
+@register_op(method=False, tags="view dynamic_output_shape", condition="of tensors")
 def split(tensor, split_size_or_sections, dim: Int = 0):
     """Splits the tensor along `dim` into parts of one size (the last may be smaller), or of the
     listed sizes."""
@@ -88,7 +88,7 @@ _split_method.__name__ = "split"
 Tensor.split = _split_method
 
 
-@register_op(tags="dynamic_output_shape", condition="of tensors")
+@register_op(tags="view dynamic_output_shape", condition="of tensors")
 def split_with_sizes(input, split_sizes, dim: Int = 0):
     """Splits the tensor along `dim` into parts of the listed sizes."""
     return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
@@ -115,7 +115,7 @@ def unsafe_chunk(input, chunks: Int, dim: Int = 0):
     return _chunk(input, chunks, dim, _unsafe_split, _unsafe_split)
 
 
-@register_op
+@register_op(tags="view")
 def chunk(input, chunks: Int, dim: Int = 0):
     """Splits the tensor along `dim` into at most `chunks` parts of equal size (the last may be
     smaller)."""
@@ -153,7 +153,7 @@ def _cut_equally(x, sections, dim):
     return tuple([narrow(x, dim, i * small + min(i, more), small + (i < more)) for i in range(sections)])
 
 
-@register_op(tags="dynamic_output_shape", condition="of tensors")
+@register_op(tags="view dynamic_output_shape", condition="of tensors")
 def tensor_split(input, indices_or_sections=None, dim: Int = 0, *, indices=None, sections=None, tensor_indices_or_sections=None):
     """Splits the tensor along `dim` at the given indices, or into that many parts, whose sizes
     differ by at most one."""
@@ -195,7 +195,7 @@ def _split_along(name, least, dim):
         return tensor_split(input, at, d)
 
     fn.__doc__ = f"Like tensor_split, along dim {dim}{' (0 for one-dimensional tensors)' if least == 1 else ''}."
-    register_op(fn, name=name)
+    register_op(fn, name=name, tags="view")
 
 
 _split_along("hsplit", 1, 1)
@@ -203,7 +203,7 @@ _split_along("vsplit", 2, 0)
 _split_along("dsplit", 3, 2)
 
 
-@register_op
+@register_op(tags="view")
 def unbind(input, dim: Int = 0):
     """Returns the slices along a dim as a tuple of views without that dim."""
     n = input.ndim

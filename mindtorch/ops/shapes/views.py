@@ -38,7 +38,7 @@ def reshape_(x, size):
     return unsafe_view(x, size=size)
 
 
-@register_op(function=False)
+@register_op(function=False, tags="view")
 def view(self, *shape, size=None, dtype=None):
     """Views the tensor's memory in another shape or, given a dtype, as another dtype.
 
@@ -72,7 +72,7 @@ def view(self, *shape, size=None, dtype=None):
     return view_(self, size=shape)
 
 
-@register_op(method=False)
+@register_op(method=False, tags="view")
 def reshape(input, shape):
     """Returns the tensor in another shape: a view if the strides allow it, else a copy. A -1 is
     inferred."""
@@ -106,27 +106,27 @@ Tensor.reshape, _reshape_entry = dispatching(lambda self, *args, shape=None: _re
                                              "Tensor.reshape")(_reshape_method)
 
 
-@register_op(function=False)
+@register_op(function=False, tags="view")
 def view_as(self, other):
     """Views the tensor in the shape of `other`."""
     check_tensor("view_as", other, "other")
     return view_(self, size=other._sizes)
 
 
-@register_op(function=False)
+@register_op(function=False, tags="view")
 def reshape_as(self, other):
     """Reshapes the tensor to the shape of `other`."""
     check_tensor("reshape_as", other, "other")
     return reshape_(self, infer_size(other._sizes, self._numel))
 
 
-@register_op
+@register_op(tags="view")
 def ravel(input):
     """Flattens the tensor to one dim: a view of a contiguous tensor, else a copy."""
     return view_(input.contiguous(), size=(input._numel,))
 
 
-@register_op
+@register_op(tags="view")
 def flatten(input, start_dim: Int = 0, end_dim: Int = -1):
     """Merges dims start_dim..end_dim into one. Returns the tensor itself if there is nothing to
     merge."""
@@ -142,7 +142,7 @@ def flatten(input, start_dim: Int = 0, end_dim: Int = -1):
     return reshape_(input, (*shape[:first], count(shape[first:last + 1]), *shape[last + 1:]))
 
 
-@register_op
+@register_op(tags="view")
 def unflatten(input, dim: Int, sizes):
     """Splits `dim` into several dims, one of which may be -1."""
     shape = input._sizes
@@ -170,7 +170,7 @@ _unsqueeze_ends = primitive("unsqueeze_ends", "a, *, before, after", lambda ctx,
 _squeeze = primitive("squeeze", "a, *, axes", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True)
 
 
-@register_op
+@register_op(tags="view")
 def unsqueeze(input, dim: Int):
     """Inserts a dim of size 1 at `dim`."""
     if dim.__class__ is int and 0 <= dim <= 1 and dim <= input.ndim:
@@ -197,7 +197,7 @@ def _squeezed(input, dim: Index = None, *more):
 _squeezed.__name__ = "squeeze"
 
 
-@register_op(method=_squeezed)
+@register_op(method=_squeezed, tags="view")
 def squeeze(input, dim: Index = None):
     """Removes dims of size 1 (all of them, or those in `dim`)."""
     return _squeezed(input, dim)
@@ -210,7 +210,7 @@ permute_ = primitive("permute", "a, *, dims",
                      lambda ctx, grad: permute_(grad, dims=tuple(sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__))), view=True)
 
 
-@register_op
+@register_op(tags="view")
 def transpose(input, dim0: Int, dim1: Int):
     """Swaps two dims."""
     n = input.ndim
@@ -221,19 +221,19 @@ def transpose(input, dim0: Int, dim1: Int):
     return transpose_(input, dim0=dim0, dim1=dim1)
 
 
-@register_op
+@register_op(tags="view")
 def swapaxes(input, axis0: Int, axis1: Int):
     """Swaps two dims."""
     return transpose(input, axis0, axis1)
 
 
-@register_op
+@register_op(tags="view")
 def swapdims(input, dim0: Int, dim1: Int):
     """Swaps two dims."""
     return transpose(input, dim0, dim1)
 
 
-@register_op
+@register_op(tags="view")
 def t(input):
     """Transposes a matrix. Tensors with fewer dims are unchanged."""
     if input.ndim > 2:
@@ -259,7 +259,7 @@ def _permute(x, dims):
     return permute_(x, dims=dims)
 
 
-@register_op(method=False)
+@register_op(method=False, tags="view")
 def permute(input, dims):
     """Reorders the dims."""
     check_tensor("permute", input)
@@ -301,13 +301,13 @@ def _movedim(name, x, source, destination):
     return permute_(x, dims=tuple(order))
 
 
-@register_op
+@register_op(tags="view")
 def movedim(input, source, destination):
     """Moves dims to other positions. The other dims keep their order."""
     return _movedim("movedim", input, source, destination)
 
 
-@register_op
+@register_op(tags="view")
 def moveaxis(input, source, destination):
     """Moves dims to other positions. The other dims keep their order."""
     return _movedim("moveaxis", input, source, destination)
@@ -345,7 +345,7 @@ def _hermitian(self):
     return self if not n else adjoint(self)
 
 
-@register_op
+@register_op(tags="view")
 def adjoint(input):
     """Returns the conjugate transpose of the last two dims: a view."""
     return lazy_conj(_matrices(input, "adjoint()"))
@@ -375,7 +375,7 @@ def _int_dim(name, x, dim):
     return wrap_dim(name, dim, n)
 
 
-@register_op
+@register_op(tags="view")
 def select(input, dim: Int, index: SymInt):
     """Returns the slice at one index of a dim, without that dim."""
     return pick_select(input, key=select_key(input, dim, index))
@@ -390,7 +390,7 @@ def select_key(x, dim, index):
     return along(dim, i)
 
 
-@register_op
+@register_op(tags="view")
 def narrow(input, dim: Int, start, length: SymInt):
     """Returns `length` elements of a dim, beginning at `start`."""
     if not input.ndim:
@@ -427,7 +427,7 @@ _diagonal_back = primitive("diagonal_backward", "g, *, shape, offset, dim1, dim2
     grad, offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), raw=True)
 
 
-@register_op
+@register_op(tags="view")
 def diagonal(input, offset: Int = 0, dim1: Int = 0, dim2: Int = 1):
     """Returns the diagonal of two dims, as the last dim."""
     return diagonal_(input, **diagonal_params(input, offset, dim1, dim2))
@@ -449,7 +449,7 @@ unfold_back = primitive("unfold_backward", "g, *, shape, dim, size, step",
                         lambda ctx, grad: unfold_(grad, dim=ctx.dim, size=ctx.size, step=ctx.step), raw=True)
 
 
-@register_op(function=False)
+@register_op(function=False, tags="view")
 def unfold(self, dimension: Int, size: Int, step: Int):
     """Returns windows of `size` elements, `step` apart, along a dim. The elements of a window
     become the last dim."""
@@ -501,20 +501,20 @@ def expand_to(x, size):
     return expand_(x, size=tuple(out))
 
 
-@register_op(function=False)
+@register_op(function=False, tags="view")
 def expand(self, *args, size=None, implicit: Bool = False):
     """Broadcasts the tensor to a larger size, as a view. -1 keeps the size of a dim."""
     return expand_to(self, size_of("expand", args if size is None else (size,)))
 
 
-@register_op(function=False)
+@register_op(function=False, tags="view")
 def expand_as(self, other):
     """Broadcasts the tensor to the size of `other`, as a view."""
     check_tensor("expand_as", other, "other")
     return expand_to(self, other._sizes)
 
 
-@register_op
+@register_op(tags="view")
 def broadcast_to(input, size):
     """Broadcasts the tensor to a larger size, as a view. -1 keeps the size of a dim."""
     return expand_to(input, ints_of("broadcast_to", size, "size"))

@@ -1,15 +1,14 @@
 """Evaluates functions of scalars on entire tensors by broadcasting, if that is certain to be
 equivalent."""
 from mindtorch.core.dispatch.dispatcher import DISPATCH_ENTRIES
+from mindtorch.core.dispatch.op_schema import tagged
 from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.overrides import TorchFunctionMode
 
-#: functions and methods that compute each result element from one element of each operand
-_ELEMENTWISE = frozenset("""add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow neg negative abs absolute exp exp2 expm1 log log2 log10 log1p
- sqrt rsqrt square reciprocal sin cos tan asin acos atan atan2 sinh cosh tanh sigmoid erf erfc sign sgn floor ceil round trunc frac clamp clamp_min clamp_max clip maximum
- minimum fmax fmin where eq ne lt le gt ge greater greater_equal less less_equal not_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
- bitwise_not bitwise_left_shift bitwise_right_shift masked_fill isnan isinf isneginf isposinf isfinite nan_to_num lerp hypot logaddexp xlogy float double half bfloat16 int long
- short bool to type_as clone detach relu gelu silu softplus elu leaky_relu tanhshrink softsign hardtanh logsigmoid hardsigmoid hardswish mish zeros_like ones_like full_like
+#: functions and methods that compute each result element from one element of each operand: the ops
+#: with the tag "pointwise", conversions and operators
+_ELEMENTWISE = frozenset([n.rpartition(".")[2] for n in tagged("pointwise") if n[-1] != "_"]).union("""
+ float double half bfloat16 int long short bool to type_as detach
  __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __neg__ __pos__ __abs__
  __invert__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __lshift__ __rshift__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__""".split())
 #: functions that create a tensor of a given size and use only the operand's dtype and device

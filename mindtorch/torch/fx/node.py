@@ -7,6 +7,7 @@ import re
 import types
 from typing import Any, Callable, Union
 
+from mindtorch.core.dispatch.op_schema import tagged
 from mindtorch.torch._globals import torch_name
 from mindtorch.torch.fx.immutable_collections import immutable_dict, immutable_list
 
@@ -287,7 +288,7 @@ class Node:
 
 
 _RANDOM = frozenset("""rand randn randint randperm rand_like randn_like randint_like normal poisson bernoulli multinomial""".split())
-_RANDOM_ATEN = _RANDOM | frozenset("dropout native_dropout alpha_dropout feature_dropout feature_alpha_dropout rrelu".split())
+_RANDOM_ATEN = frozenset([n.removeprefix("nn.functional.") for n in tagged("nondeterministic_seeded")])
 
 
 def _has_effect(fn, impure_random=True):

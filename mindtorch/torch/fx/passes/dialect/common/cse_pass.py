@@ -1,4 +1,5 @@
 """torch.fx.passes.dialect.common.cse_pass: common subexpression elimination."""
+from mindtorch.core.dispatch.op_schema import tagged
 from mindtorch.torch import _ops
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
@@ -7,8 +8,8 @@ from mindtorch.torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 __all__ = ["CSEPass", "get_CSE_banned_ops"]
 
-_RANDOM = """dropout _fused_dropout _standard_gamma bernoulli multinomial native_dropout normal poisson binomial rrelu rand_like rand randint randn randperm
- randn_like randint_like cauchy exponential geometric log_normal uniform alpha_dropout feature_dropout""".split()
+# The ops with the tag "nondeterministic_seeded", and aten operators that are in-place methods here.
+_RANDOM = [*[n.removeprefix("nn.functional.") for n in tagged("nondeterministic_seeded")], *"_fused_dropout cauchy exponential geometric log_normal uniform".split()]
 _WRITES = """add_ bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_""".split()
 
 
