@@ -64,8 +64,28 @@ def _gumbel(mean, mean_exp, q):
     return q.scale.log() + (mean - q.loc) / q.scale + torch.exp(q.loc / q.scale) * mean_exp
 
 
-def _uniform(p, q, lower, upper):
-    """Returns the divergence from p with support [lower, upper] to a uniform q."""
+def _register_for(q_type, *p_types):
+    """Decorator: registers a function for each of `p_types` and `q_type`."""
+    def deco(divergence):
+        for p_type in p_types:
+            register_kl(p_type, q_type)(lambda p, q: divergence(p, q))  # a pair is recognized by its own function
+        return divergence
+    return deco
+
+
+@_register_for(Normal, Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Laplace, Uniform)
+def _to_normal(p, q):
+    return -p.entropy() + _normal(p.mean, p.variance, q)
+
+
+@_register_for(Exponential, Beta, ContinuousBernoulli, Gamma)
+def _to_exponential(p, q):
+    return -p.entropy() + _exponential(p.mean, q)
+
+
+@_register_for(Uniform, Beta, ContinuousBernoulli)
+def _to_uniform(p, q):
+    lower, upper = p.support.lower_bound, p.support.upper_bound
     return where_infinite((q.low > lower) | (q.high < upper), -p.entropy() + (q.high - q.low).log())
 
 
@@ -80,41 +100,10 @@ def _beta_continuous_bernoulli(p, q):
     return -p.entropy() + _continuous_bernoulli(p.mean, q)
 
 
-@register_kl(Beta, Exponential)
-def _beta_exponential(p, q):
-    return -p.entropy() + _exponential(p.mean, q)
-
-
 @register_kl(Beta, Gamma)
 def _beta_gamma(p, q):
     a, b = p.concentration1, p.concentration0
     return -p.entropy() + _gamma(p.mean, a.digamma() - (a + b).digamma(), q)
-
-
-@register_kl(Beta, Normal)
-def _beta_normal(p, q):
-    return -p.entropy() + _normal(p.mean, p.variance, q)
-
-
-@register_kl(Beta, Uniform)
-def _beta_uniform(p, q):
-    return _uniform(p, q, p.support.lower_bound, p.support.upper_bound)
-
-
-# ------------------------------------------------------------------ continuous Bernoulli
-@register_kl(ContinuousBernoulli, Exponential)
-def _continuous_bernoulli_exponential(p, q):
-    return -p.entropy() + _exponential(p.mean, q)
-
-
-@register_kl(ContinuousBernoulli, Normal)
-def _continuous_bernoulli_normal(p, q):
-    return -p.entropy() + _normal(p.mean, p.variance, q)
-
-
-@register_kl(ContinuousBernoulli, Uniform)
-def _continuous_bernoulli_uniform(p, q):
-    return _uniform(p, q, p.support.lower_bound, p.support.upper_bound)
 
 
 # ------------------------------------------------------------------ exponential
@@ -129,38 +118,13 @@ def _exponential_gumbel(p, q):
     return -p.entropy() + _gumbel(p.mean, product / (product + 1), q)
 
 
-@register_kl(Exponential, Normal)
-def _exponential_normal(p, q):
-    return -p.entropy() + _normal(p.mean, p.variance, q)
-
-
 # ------------------------------------------------------------------ gamma
-@register_kl(Gamma, Exponential)
-def _gamma_exponential(p, q):
-    return -p.entropy() + _exponential(p.mean, q)
-
-
 @register_kl(Gamma, Gumbel)
 def _gamma_gumbel(p, q):
     return -p.entropy() + _gumbel(p.mean, (1 + (p.rate * q.scale).reciprocal()).pow(-p.concentration), q)
 
 
-@register_kl(Gamma, Normal)
-def _gamma_normal(p, q):
-    return -p.entropy() + _normal(p.mean, p.variance, q)
-
-
-# ------------------------------------------------------------------ Gumbel, Laplace, normal
-@register_kl(Gumbel, Normal)
-def _gumbel_normal(p, q):
-    return -p.entropy() + _normal(p.mean, p.variance, q)
-
-
-@register_kl(Laplace, Normal)
-def _laplace_normal(p, q):
-    return -p.entropy() + _normal(p.mean, p.variance, q)
-
-
+# ------------------------------------------------------------------ normal
 @register_kl(Normal, Gumbel)
 def _normal_gumbel(p, q):
     mean_exp = torch.exp(0.5 * (p.scale / q.scale).pow(2) - p.loc / q.scale)
@@ -233,11 +197,6 @@ def _uniform_gamma(p, q):
 def _uniform_gumbel(p, q):
     mean_exp = q.scale * (torch.exp(-p.low / q.scale) - torch.exp(-p.high / q.scale)) / (p.high - p.low)
     return -p.entropy() + _gumbel(p.mean, mean_exp, q)
-
-
-@register_kl(Uniform, Normal)
-def _uniform_normal(p, q):
-    return -p.entropy() + _normal(p.mean, p.variance, q)
 
 
 @register_kl(Uniform, Pareto)
