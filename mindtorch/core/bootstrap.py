@@ -1,8 +1,11 @@
-"""Assigns the hooks that core's own modules provide. Imported by `mindtorch.ops` before the ops."""
+"""Assigns the hooks of core and backend that core provides. Imported by `mindtorch.ops` before the ops."""
+import functools
+
+from mindtorch.backend.hooks import hooks as backend_hooks
 from mindtorch.core.autograd import engine
-from mindtorch.core.dispatch import lazy_conj, meta, op_registry
+from mindtorch.core.dispatch import autocast, lazy_conj, meta, op_registry
 from mindtorch.core.hooks import hooks
-from mindtorch.core.tensor import scalars, sparse, storage_impl
+from mindtorch.core.tensor import scalars, sparse, storage_impl, tensor
 from mindtorch.core.transforms import functorch_levels, vmap
 
 hooks.unlock_memory = storage_impl.on_write
@@ -28,3 +31,8 @@ hooks.batched_write_by = vmap._write_by
 hooks.sparse_answer = sparse.answer
 hooks.read_number = scalars.read
 hooks.accumulate = engine._accumulate
+
+backend_hooks.autocast_call_in = autocast.call_in
+backend_hooks.to_float32 = functools.partial(autocast._to, d=autocast._F32)
+backend_hooks.parameter_class = tensor.Parameter
+backend_hooks.rebase_parameter = tensor._follow

@@ -17,10 +17,10 @@ import types
 import weakref
 from abc import ABCMeta
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any
 
 import mindtorch.backend.mindspore.at_exit  # noqa: F401
+from mindtorch.backend.hooks import hooks
 from mindtorch.backend.cpython import set_class
 from mindtorch.backend.mindspore import graph_mode_step
 from mindtorch.backend.mindspore.parallel_context import refuse_shard
@@ -33,12 +33,6 @@ Cell: Any = ms.nn.Cell
 #: holds it.
 NOT_A_CHILD = (ms.nn.Optimizer,)
 parameter_tuple = ms.ParameterTuple
-#: Set by the layer above: autocast.call_in, the cast to float32, the Parameter class, and the
-#: function that moves a Parameter to another tensor's memory.
-call_in: Callable[..., Any] = None              # type: ignore[assignment]
-to_float32: Callable[[Any], Any] = None         # type: ignore[assignment]
-parameter_class: type = None                    # type: ignore[assignment]
-follow: Callable[[Any, Any], None] = None       # type: ignore[assignment]
 
 
 class _Nothing:
@@ -234,7 +228,7 @@ def _as_top_cell(module, *args, **kwargs):
 
 def _in_precision(module, *args, **kwargs):
     kind = module.__dict__["mixed_precision_type"]
-    return call_in(_PRECISIONS.get(kind, kind), module._call_impl, args, kwargs)
+    return hooks.autocast_call_in(_PRECISIONS.get(kind, kind), module._call_impl, args, kwargs)
 
 
 _PRECISIONS = {MixedPrecisionType.FP16: "float16", MixedPrecisionType.BF16: "bfloat16", MixedPrecisionType.FP32: "float32"}
@@ -285,7 +279,7 @@ def _output_to_float32(self, *args, **kwargs):
     """
     if not is_module(self._backbone):
         return _native_output(self, *args, **kwargs)
-    return to_float32(self._backbone(*args, **kwargs))
+    return hooks.to_float32(self._backbone(*args, **kwargs))
 
 
 put("mindspore.train.amp:_OutputTo32.construct", _output_to_float32)
@@ -375,11 +369,11 @@ def _native_parameters(module):
             p = cached.get(name)
             if p is None or p.__class__ is str or p.device != b.device:
                 known = p if p is None or p.__class__ is str else p.name
-                p = cached[name] = parameter_class(b, requires_grad=False)
+                p = cached[name] = hooks.parameter_class(b, requires_grad=False)
                 if known is not None:
                     p.name = known
             elif p._array is not b._array:
-                follow(p, b)
+                hooks.rebase_parameter(p, b)
             found[name] = p
     return found
 
@@ -411,7 +405,7 @@ def _assign_names(pairs):
     module or cell earlier), the prefix is kept.
     """
     # functional_call puts plain tensors there
-    prefix, pairs = "", [pair for pair in pairs if isinstance(pair[1], parameter_class)]
+    prefix, pairs = "", [pair for pair in pairs if isinstance(pair[1], hooks.parameter_class)]
     for name, p in pairs:
         current = p.name
         if current.endswith(name) and current[:len(current) - len(name)][-1:] in ("", "."):

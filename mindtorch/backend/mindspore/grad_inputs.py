@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.backend.hooks import hooks
 from mindtorch.backend.mindspore import graph_mode_step
 from mindtorch.backend.mindspore.cell import as_function
 from mindtorch.backend.mindspore.patches import put
@@ -95,7 +96,7 @@ def _forward_run_with_inputs(fn, sens_param, *args, **kwargs):
     values = [*(args[:-1] if sens_param and "sens" not in kwargs else args), *[v for k, v in kwargs.items() if k != "sens" or not sens_param]]
     caller = sys._getframe(1)
     wanted = _wanted(values, caller)
-    if not graph_mode_step.active():
+    if not hooks.step_active():
         return _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted)
     names = caller.f_locals
     op = names.get("grad_") or names.get("self")
@@ -103,7 +104,7 @@ def _forward_run_with_inputs(fn, sens_param, *args, **kwargs):
         found = _run_here(fn, sens_param, args, kwargs, wanted)
         if found is not None:
             return found
-    with graph_mode_step.suspended("MindSpore differentiates"):
+    with hooks.step_suspended("MindSpore differentiates"):
         return _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted)
 
 

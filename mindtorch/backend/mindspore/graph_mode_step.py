@@ -5,7 +5,6 @@ MindSpore's compiler reads source code and would interpret torch-style code diff
 runs as Python, and its device calls are recorded and compiled (`mindtorch/core/compile/replay.py`). MindSpore
 code in between that needs values receives materialized ones.
 """
-import contextlib
 import functools
 import threading
 import types
@@ -13,24 +12,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.backend.hooks import hooks
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.mindspore.runtime import ms
 
-#: Set by `mindtorch/core/compile/graph_mode.py`:
-#:
-#: - session(key): context manager for one run of the callable that `key` represents
-#: - possible(): True if there is a device that supports graphs
-#: - active(): True while a run is being recorded
-#: - suspended(reason): context manager for eager computation inside a run
-#: - flush(reason): flushes all deferred kernels
-#: - postpone(f, t): True if f(t) will be called when the run has ended
-session: Callable[[Any], Any] | None = None
-possible: Callable[[], bool] = bool  # returns False
-active: Callable[[], bool] = bool
-suspended: Callable[[str], Any] = contextlib.nullcontext
-flush: Callable[[str], Any] = id  # does nothing
-postpone: Callable[..., bool] = bool
 #: Set by `jit_fallback.py`: returns a name for the mindtorch code that an object refers to; returns
 #: True if values contain mindtorch tensors.
 seen_in: Callable[..., Any] = None              # type: ignore[assignment]
@@ -103,7 +89,7 @@ def forget():
 def records(cell, args):
     """True if a Cell's call, whose gradient may be requested later, has to be recorded by
     mindtorch's autograd."""
-    return active() and not native_recording() and uses_facade(cell, args)
+    return hooks.step_active() and not native_recording() and uses_facade(cell, args)
 
 
 def ran(cell, args, out):

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.backend.hooks import NO, hooks
 from mindtorch.backend.cpython import at_exit
 from mindtorch.backend.mindspore import graph_mode_step
 from mindtorch.backend.mindspore.patches import IN_PLACE, READS, put
@@ -169,7 +170,7 @@ def _call_cell(self, *args, **kwargs):
     # bprop. MindSpore itself records a Cell under set_grad().
     if self.__dict__.get("has_bprop") and not (depth.native or self.requires_grad or in_graph_mode()):
         refuse_bprop(self, args, kwargs)
-    if args and not kwargs and not depth.native and graph_mode_step.active():
+    if args and not kwargs and not depth.native and hooks.step_active():
         r = as_one(self, args)
         if r is not None:
             return r
@@ -208,7 +209,7 @@ def _in_place(method):
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
         if put_off(self):
-            graph_mode_step.flush("MindSpore writes to a tensor")
+            hooks.step_flush("MindSpore writes to a tensor")
         if tracking.on and part_of_parameter(self):
             return _unrecorded(method, self, *args, **kwargs)
         return method(self, *args, **kwargs)
@@ -253,7 +254,7 @@ def _noted(method):
         if graph_mode_step.plainly.n and args and set_in_place(self, args[0]):
             return self
         if put_off(self):
-            graph_mode_step.flush("MindSpore writes to a tensor")
+            hooks.step_flush("MindSpore writes to a tensor")
         wrote(self)  # before the call, since some of them replace the memory
         if args and write_through(self, args[0]):
             return self
@@ -267,7 +268,7 @@ def _read(method):
     @functools.wraps(method)
     def reads(self, *args, **kwargs):
         if put_off(self):
-            graph_mode_step.flush("values are read")
+            hooks.step_flush("values are read")
         return method(self, *args, **kwargs)
     return reads
 
@@ -281,7 +282,7 @@ def _stepping(self, *args, **kwargs):
     visible."""
     parameters = list(self.get_parameters())
     # In a compiled step the optimizer runs as a MindSpore graph, as it would with a native model.
-    compiled = graph_mode_step.active() and isinstance(self, ms.nn.Optimizer) and not kwargs
+    compiled = hooks.step_active() and isinstance(self, ms.nn.Optimizer) and not kwargs
     if compiled:
         r = step_put_off(self, args)
         if r is not NO:
@@ -290,7 +291,7 @@ def _stepping(self, *args, **kwargs):
     before, mode = executor.enable_grad(), follow_mode(False)
     set_recording(False)
     try:
-        with graph_mode_step.suspended("a MindSpore optimizer"):
+        with hooks.step_suspended("a MindSpore optimizer"):
             prepare_steps(parameters)
             if not compiled:
                 return ms.nn.Cell.__call__(self, *args, **kwargs)
@@ -311,7 +312,6 @@ def _stepping(self, *args, **kwargs):
 set_in_place: Callable[..., bool] = _never
 #: set by core.mindspore_ops: runs an optimizer's step as part of a compiled step, or returns NO
 step_put_off: Callable[..., Any] = None                 # type: ignore[assignment]
-NO: Any = None
 # set by core.mindspore_autograd: replaces facade tensors without history by MindSpore's own tensors
 native_values: Callable[..., Any] | None = None
 # set by core.mindspore_autograd: records a write to each of the parameters

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.backend.hooks import NO, hooks
 from mindtorch.backend.mindspore import ir_dump, graph_mode_step
 from mindtorch.backend.mindspore.cell import is_module
 from mindtorch.backend.mindspore.patches import put, put_everywhere, take_back
@@ -35,7 +36,6 @@ _READABLE = os.path.join("mindspore", "graph", "_readable.py")
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-NO: Any = None
 #: set by core.mindspore_ops: runs a MindSpore function as part of a compiled step, or returns NO
 function_put_off: Callable[..., Any] = None         # type: ignore[assignment]
 
@@ -290,15 +290,15 @@ def _run(key, fn, args, kwargs, report):
     """Runs a function that MindSpore's compiler cannot read: as a recorded step, else eagerly,
     which `report()` reports."""
     with pynative():
-        if graph_mode_step.active():
+        if hooks.step_active():
             return fn(*args, **kwargs)
-        if not graph_mode_step.possible():
+        if not hooks.step_possible():
             report()
             return fn(*args, **kwargs)
         # an eager user function is being differentiated, and its autograd graph stores values
         if native_recording():
             return fn(*args, **kwargs)
-        with graph_mode_step.session(key) as step:
+        with hooks.step_session(key) as step:
             try:
                 r = fn(*args, **kwargs)
             finally:
@@ -369,7 +369,7 @@ def _call(fn, obj, args, kwargs, compiled, level="O0"):
     is a method of."""
     if plainly.n:  # inside a recorded call
         return fn(*args, **kwargs)
-    if fn.__module__ == "mindspore.amp" and graph_mode_step.active():
+    if fn.__module__ == "mindspore.amp" and hooks.step_active():
         r = function_put_off(fn, args, kwargs)
         if r is not NO:
             return r

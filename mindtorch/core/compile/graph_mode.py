@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from mindtorch.backend.mindspore import graph_mode_step
+from mindtorch.backend.hooks import hooks as backend_hooks
 from mindtorch.core.compile import replay
 
 #: Number of branches of a trace after which a callable runs eagerly.
@@ -99,6 +99,6 @@ def defer_until_end(f: Any, t: Any) -> bool:
 
 def begin() -> None:
     """Called once, when the facade is fully imported."""
-    graph_mode_step.session, graph_mode_step.active, graph_mode_step.suspended = step, active, suspended
-    graph_mode_step.flush, graph_mode_step.postpone = flush, defer_until_end
-    graph_mode_step.possible = lambda: replay.device_of_sessions() is not None
+    backend_hooks.step_session, backend_hooks.step_active, backend_hooks.step_suspended = step, active, suspended
+    backend_hooks.step_flush, backend_hooks.step_postpone = flush, defer_until_end
+    backend_hooks.step_possible = lambda: replay.device_of_sessions() is not None

@@ -27,7 +27,6 @@ from collections.abc import Callable
 import numpy as np
 
 from mindtorch.backend.interface import NpDtype
-from mindtorch.backend.mindspore import cell
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.dispatch import dispatcher
 from mindtorch.core.device.device import recorded as RECORDED, shadow as SHADOW
@@ -213,7 +212,3 @@ def call_in(kind: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     finally:
         switch(old)
     return _to(out, _F32) if kind.startswith("float32 result") else out
-
-
-cell.call_in = call_in
-cell.to_float32 = functools.partial(_to, d=_F32)

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.mindspore import grad_inputs, interop as native, graph_mode_step
+from mindtorch.backend.hooks import NO, hooks as backend_hooks
+from mindtorch.backend.mindspore import grad_inputs, interop as native
 from mindtorch.backend.mindspore.patches import GRADIENTS, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
 from mindtorch.core.hooks import hooks
@@ -174,7 +175,6 @@ def _writes_to_facade(t, name):
                                   f"{t.device}): autograd cannot follow that; use the torch operation, or no_grad()")
 
 
-NO: Any = None
 #: Set by core.mindspore_functional_grad: computes the values of a deferred tensor.
 now: Callable[[Any], None] = None            # type: ignore[assignment]
 #: Set by core.mindspore_ops: runs an op as part of a compiled step, or returns NO.
@@ -198,11 +198,11 @@ def _call(op, name, args, kwargs):
     _lend(args)
     if not device_dispatch.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
-    if graph_mode_step.active():
+    if backend_hooks.step_active():
         r = put_off(op, name, args, kwargs)
         if r is not NO:
             return r
-        with graph_mode_step.suspended(f"MindSpore's {name}"):
+        with backend_hooks.step_suspended(f"MindSpore's {name}"):
             return _call(op, name, args, kwargs)
     before, _homes.found = _homes.found, None
     try:
@@ -487,7 +487,7 @@ class MindSporeBackward(Node):
     __slots__ = ()
 
     def _apply(self, gs):
-        with graph_mode_step.suspended("MindSpore's backward"):
+        with backend_hooks.step_suspended("MindSpore's backward"):
             return self._apply_now(gs)
 
     def _apply_now(self, gs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.backend.hooks import NO
 from mindtorch.backend.mindspore import native_cells
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core.device import device_dispatch
@@ -16,7 +17,6 @@ from mindtorch.core.dispatch.primitives import Node, new_node
 from mindtorch.core.tensor.tensor import Tensor, adopt, shallow_copy, version_counter
 
 
-NO: Any = None
 #: set by core.mindspore_ops: returns the deferred result of a layer made for one call, or `NO`
 layer: Callable[..., Any] = None            # type: ignore[assignment]
 

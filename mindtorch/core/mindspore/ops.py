@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.backend.hooks import NO
 from mindtorch.backend.mindspore import interop as native, jit_fallback, native_ops
 from mindtorch.backend.mindspore.private import attributes, MSParameter, MSTensor
 from mindtorch.core.device import device_dispatch
@@ -18,8 +19,6 @@ from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.sparse import SparseTensor
 from mindtorch.core.tensor.tensor import Tensor
 
-#: returned by the functions below where MindSpore has to run a call itself
-NO = object()
 #: dtypes of a host tensor that may be passed as a Python number
 _SCALAR_DTYPES = frozenset("float32 float64 int32 int64 bool".split())
 
@@ -196,5 +195,4 @@ def begin() -> None:
     native.step_put_off, jit_fallback.function_put_off, mindspore_autograd.put_off = step, function, op
     native.set_in_place, native.put_off = native_ops.set_in_place, put_off
     mindspore_cells.layer = layer
-    native.NO = jit_fallback.NO = mindspore_autograd.NO = mindspore_cells.NO = NO
 

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from mindtorch.backend.mindspore import cell, graph_mode_step
+from mindtorch.backend.hooks import hooks as backend_hooks
 from mindtorch.backend.cpu.host import constant
 from mindtorch.backend.device import GeometryArray
 from mindtorch.backend.interface import Array, Handle, NpDtype
@@ -440,7 +440,7 @@ def bind_native_memory(t: Tensor) -> None:
             raise NotImplementedError(f"a {t.dtype} tensor with the conjugate or negative bit on device {t._device} cannot be passed to "
                                       "MindSpore code: call resolve_conj() or resolve_neg() first")
         return
-    graph_mode_step.flush("MindSpore's code uses a tensor")
+    backend_hooks.step_flush("MindSpore's code uses a tensor")
     if t._real:
         return
     if isinstance(t, MSParameter):
@@ -669,7 +669,7 @@ def set_storage(t: Tensor, x: Tensor) -> None:
         t._real = False
     if t._device is not x._device:
         set_device(t, x._device)
-    if t._handle is not None and Parameter in type(t).__mro__ and not graph_mode_step.postpone(bind_native_memory, t):
+    if t._handle is not None and Parameter in type(t).__mro__ and not backend_hooks.step_postpone(bind_native_memory, t):
         bind_native_memory(t)
 
 
@@ -799,6 +799,3 @@ def _follow(p, t):
     """Rebases a Parameter on the memory and version counter of `t`."""
     set_storage(p, t)
     p._version_counter = version_counter(t)
-
-
-cell.parameter_class, cell.follow = Parameter, _follow
