@@ -1,6 +1,5 @@
 """torch.autograd.Function: custom operations with hand-written gradients."""
 import functools
-import importlib
 import threading
 import warnings
 from collections.abc import Callable
@@ -138,6 +137,10 @@ class _Recording(threading.local):
 
 recording = _Recording()
 
+#: the function of torch/func/_custom.py that applies a Function under vmap: it registers itself
+#: before the first vmap
+_under_vmap: list[Callable[..., Any]] = []
+
 
 class _FunctionMeta(type):
     def __init__(cls, name, bases, attrs):
@@ -207,7 +210,7 @@ class Function(metaclass=_FunctionMeta):
         if dispatch_state.primitives:
             level = vmap.top([*args, *kwargs.values()])
             if level is not None:
-                return importlib.import_module("mindtorch.torch.func._custom").apply(cls, level, args, kwargs)
+                return _under_vmap[0](cls, level, args, kwargs)
         return cls._apply_plain(args, kwargs)[0]
 
     @classmethod

@@ -5,7 +5,7 @@ import contextlib
 from mindtorch.core.transforms import vmap, functorch_levels
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.tensor import is_tensor
-from mindtorch.torch.autograd.function import Function, _SingleLevelFunction, check_setup
+from mindtorch.torch.autograd.function import Function, _SingleLevelFunction, _under_vmap, check_setup
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 _MORE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
@@ -109,3 +109,6 @@ def apply(function, level, args, kwargs):
         if inside:
             raise
         return vmap.op_per_slice(function.apply, args, kwargs, level)
+
+
+_under_vmap.append(apply)

@@ -4,6 +4,7 @@ The helpers have PyTorch's names and are looked up when vmap runs, because libra
 containers replace them.
 """
 import functools
+import importlib
 
 from mindtorch.core.transforms import vmap as batching, functorch_levels
 from mindtorch.core.device import rng
@@ -13,6 +14,7 @@ from mindtorch.core.tensor.tensor import Tensor, is_tensor  # noqa: F401
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
 
 __all__ = ["vmap"]
+batching.at_first.append(lambda: importlib.import_module("mindtorch.torch.func._custom"))
 _RANDOMNESS = ("error", "different", "same")
 
 
