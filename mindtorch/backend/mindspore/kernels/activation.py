@@ -1,8 +1,9 @@
-"""Activation functions and their gradients."""
+"""Activation functions and their gradients. On Ascend, rows with a target are one aclnn launch."""
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import mint, ASCEND, HALF, G, UnsupportedByKernel, P, all_of, cast, dtype_of, kernel, ms, op, shape_of
+from mindtorch.backend.mindspore.kernels.ascend import CUBE
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 REAL = FLOATS + " int8 int16 int32 int64 uint8"
@@ -10,12 +11,14 @@ REAL = FLOATS + " int8 int16 int32 int64 uint8"
 
 # ------------------------------------------------------------------ piecewise linear
 # ReLU, 2 us faster, turns nan into 0
-kernel("relu", lambda x: mint.nn.functional.relu(x) if ASCEND else o.at_least(x, 0), only=REAL)
+kernel("relu", lambda x: o.at_least(x, 0), target="CPU", only=REAL)
+kernel("relu", lambda x: op(G.ReLU)(x), target="Ascend", only=CUBE)
+kernel("relu_backward", lambda g, y: op(G.ReluGrad)(g, y), target="Ascend", only=CUBE)
 
 
-@kernel("relu_backward", only=FLOATS)
+@kernel("relu_backward", target="CPU", only=FLOATS)
 def _relu_grad(g, y):
-    if ASCEND or dtype_of(y) is not ms.float32:
+    if dtype_of(y) is not ms.float32:
         return o.where(o.le(y, 0), 0, g)
     # SoftShrinkGrad with 0 passes the gradient where y is outside of [0, 0]. y is never below 0,
     # and nan is outside, so nan passes the gradient, which ReluGrad sets to 0. 16x32x32x32 in a
@@ -28,17 +31,21 @@ kernel("negative_part", lambda x: o.at_most(x, 0), only=REAL)
 kernel("negative_part_backward", lambda g, x: o.where(o.gt(x, 0), 0, g), only=FLOATS)
 
 
-@kernel("leaky_relu", only=FLOATS)
+kernel("leaky_relu", lambda x, *, slope: op(G.LeakyReLUExt)(x, slope), target="Ascend", only=CUBE)
+kernel("leaky_relu_backward", lambda g, x, *, slope: op(G.LeakyReLUGradExt)(g, x, slope, False), target="Ascend", only=CUBE)
+
+
+@kernel("leaky_relu", target="CPU", only=FLOATS)
 def _leaky_relu(x, *, slope):
     # slope * x is below x for positive x, and above it for negative x.
     if 0 < slope <= 1:
-        return o.maximum(o.mul(x, slope), x) if ASCEND else op(P.Maximum)(x, o.mul(x, slope))
+        return op(P.Maximum)(x, o.mul(x, slope))
     return o.where(o.gt(x, 0), x, o.mul(x, slope))
 
 
-@kernel("leaky_relu_backward", only=FLOATS)
+@kernel("leaky_relu_backward", target="CPU", only=FLOATS)
 def _leaky_relu_grad(g, x, *, slope):
-    if not ASCEND and 0 <= slope <= 1 and dtype_of(x) is ms.float32:
+    if 0 <= slope <= 1 and dtype_of(x) is ms.float32:
         # The derivative is 1 where x is positive, else the slope. Faster by a factor of 4 than
         # comparison and Select.
         return op(P.Mul)(g, op(P.Maximum)(o.scalar_like(slope, x), op(G.ReluGrad)(all_of(1, x), x)))
@@ -83,8 +90,8 @@ def _hardswish_grad(g, x):
 
 
 # ------------------------------------------------------------------ exponential
-kernel("sigmoid_backward", lambda g, y: op(G.SigmoidGrad)(y, g), only=FLOATS)
-kernel("tanh_backward", lambda g, y: op(G.TanhGrad)(y, g), only=FLOATS)
+kernel("sigmoid_backward", lambda g, y: op(G.SigmoidGrad)(y, g), only=CUBE if ASCEND else FLOATS)
+kernel("tanh_backward", lambda g, y: op(G.TanhGrad)(y, g), only=CUBE if ASCEND else FLOATS)
 
 
 def _scaled(x, k):
@@ -103,10 +110,12 @@ def _elu_grad(g, x, *, alpha, scale, input_scale):
 
 
 # SiLU takes as long
-kernel("silu", lambda x: mint.nn.functional.silu(x) if ASCEND else o.mul(x, o.sigmoid(x)), only=FLOATS)
+kernel("silu", lambda x: o.mul(x, o.sigmoid(x)), target="CPU", only=FLOATS)
+kernel("silu", lambda x: op(G.SiLU)(x), target="Ascend", only=CUBE)
+kernel("silu_backward", lambda g, x: op(G.SiLUGrad)(g, x), target="Ascend", only=CUBE)
 
 
-@kernel("silu_backward", only=FLOATS)
+@kernel("silu_backward", target="CPU", only=FLOATS)
 def _silu_grad(g, x):
     """Returns g s (1 + x (1 - s)), where s is the logistic function of x."""
     s = o.sigmoid(x)
@@ -214,6 +223,10 @@ def _gelu_grad(g, x, t, *, approximate):
     t = _tanh_part(x, s)
     slope = o.mul(o.mul(o.sub(1, o.square(t)), o.div(x, 2)), o.mul(o.add(o.mul(s, 3 * _CUBE), 1), _K))
     return o.mul(g, o.add(o.div(o.add(t, 1), 2), slope))
+
+
+kernel("gelu", lambda x, *, approximate: (op(G.GeluExt)(x, approximate), None), target="Ascend", only=CUBE)
+kernel("gelu_backward", lambda g, x, t, *, approximate: op(G.GeluGradExt)(g, x, approximate), target="Ascend", only=CUBE)
 
 
 # ------------------------------------------------------------------ glu

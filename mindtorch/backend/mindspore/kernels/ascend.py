@@ -328,56 +328,7 @@ def _three(prim):
 
 ascend("addcmul", _three(G.AddcmulExt), scalars=True, only=CUBE)
 ascend("addcdiv", _three(G.AddcdivExt), scalars=True, only=CUBE)
-
-for _name, _prim in {"exp": G.Exp, "sqrt": G.Sqrt, "rsqrt": G.Rsqrt, "tanh": G.Tanh, "sigmoid": G.Sigmoid, "sin": G.Sin, "cos": G.Cos, "erf": G.Erf,
-                     "log": G.Log}.items():
-    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=CUBE if _name == "tanh" else ALL_FLOATS)
-for _name, _prim in {"neg": G.Neg, "abs": G.Abs}.items():
-    ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=ALL_FLOATS + " int64 int32" + (COMPLEXES if _name == "neg" else ""))
-
-
-ascend("reciprocal", lambda a: op(G.Div)(tensor_of(1, a), a) if dtype_of(a) in COMPLEX else op(G.Reciprocal)(a), only=ALL_FLOATS + COMPLEXES)
 ascend("clamp_numbers", lambda a, *, low, high: op(G.ClampScalar)(a, low, high), only="float32 float16 bfloat16 float64 int64 int32")
-ascend("masked_fill", lambda a, value, mask: mint.where(mask, value, a))
-ascend("where", lambda mask, a, b: mint.where(mask, a, b))
-
-
-# ------------------------------------------------------------------ reductions
-ascend("sum_all", lambda a: op(G.SumExt)(a), only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
-
-
-@ascend("sum_dims", only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
-def _sum_dims(a, *, axes, keepdim):
-    return op(G.SumExt)(a, None if axes is None else tuple(axes), keepdim)
-
-
-ascend("mean_all", lambda a: op(G.MeanExt)(a), only=ALL_FLOATS)
-
-
-@ascend("mean_upcast", only=ALL_FLOATS)
-@ascend("mean_dims", only=ALL_FLOATS)
-def _mean_dims(a, *, axes, keepdim):
-    return op(G.MeanExt)(a, None if axes is None else tuple(axes), keepdim)
-
-
-@ascend("sum_to_size", only=ALL_FLOATS + COMPLEXES + " int64 int32")
-def _sum_to_size(a, *, size):
-    have = shape_of(a)
-    lead = len(have) - len(size)
-    axes = tuple(range(lead)) + tuple([i + lead for i, n in enumerate(size) if n == 1 and have[i + lead] != 1])
-    if not axes:
-        return copy(a)
-    return op(P.Reshape)(op(G.SumExt)(a, axes, True), tuple(size))
-
-
-@ascend("column_sum", only=ALL_FLOATS)
-def _column_sum(a):
-    if len(shape_of(a)) < 2:
-        return copy(a)
-    return op(G.SumExt)(a, tuple(range(len(shape_of(a)) - 1)), False)
-
-
-ascend("channel_sum", lambda g: op(G.SumExt)(g, tuple([d for d in range(len(shape_of(g))) if d != 1]), False), only=ALL_FLOATS)
 
 
 # ------------------------------------------------------------------ joining
@@ -388,17 +339,3 @@ def _cat(*tensors, dim):
 
 
 ascend("stack", lambda *tensors, dim, strides: op(G.StackExt, dim)(tensors))
-
-
-# ------------------------------------------------------------------ matrix products
-ascend("matmul_rows", lambda x, w: op(G.MatMulExt)(x, w), only=CUBE)
-
-
-def _rows(x):
-    return op(P.Reshape)(x, (-1, shape_of(x)[-1])) if len(shape_of(x)) != 2 else x
-
-
-ascend("fold", lambda a, b: op(G.MatMulExt)(swapped(_rows(a)), _rows(b)), only=CUBE)
-ascend("mm bmm", lambda a, b, *, ta, tb: op(G.MatMulExt)(swapped(a) if ta else a, swapped(b) if tb else b), only=CUBE)
-
-

@@ -92,12 +92,16 @@ kernel("lcm", lambda a, b: op(P.Abs)(op(P.Lcm)(*o.two(a, b))), scalars=True, onl
 
 
 # ------------------------------------------------------------------ selection by masks, any dtype
-kernel("where", o.by_bits(lambda condition, a, b: o.where(condition, a, b)))
+kernel("where", o.by_bits(lambda condition, a, b: o.where(condition, a, b)), target="CPU")
+kernel("where", lambda mask, a, b: mint.where(mask, a, b), target="Ascend")
 kernel("mask_grad masked_pick", o.by_bits(lambda g, mask: o.masked(g, mask)))
 kernel("masked_zero", o.by_bits(lambda a, mask: o.where(mask, 0, a)))
 
 
-@kernel("masked_fill")
+kernel("masked_fill", lambda a, value, mask: mint.where(mask, value, a), target="Ascend")
+
+
+@kernel("masked_fill", target="CPU")
 @o.by_bits
 def _masked_fill(a, value, mask):
     return o.where(mask, value, a)

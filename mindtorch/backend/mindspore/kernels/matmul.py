@@ -4,6 +4,7 @@ import math
 from mindtorch.backend.mindspore.kernels._call import (ASCEND, COMPLEX, G, UnsupportedByKernel, P, broadcast, dtype_of, is_contiguous, kernel, mint, ms, number,
                                                        op,
                                                        reshape, shape_of)
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, swapped
 from mindtorch.backend.mindspore.kernels.reduction import copied
 
 _PRODUCTS = "float32 float64 float16 bfloat16 int32 int64 complex64 complex128 int8 int16 uint8" if not ASCEND else "float32 float16 bfloat16"
@@ -53,8 +54,9 @@ def batched(a, b, ta=False, tb=False):
     return op(P.BatchMatMul, ta, tb)(a, b)
 
 
-kernel("mm", lambda a, b, *, ta, tb: matmul(a, b, ta, tb), only=_PRODUCTS)
-kernel("bmm", lambda a, b, *, ta, tb: batched(a, b, ta, tb), only=_PRODUCTS)
+kernel("mm", lambda a, b, *, ta, tb: matmul(a, b, ta, tb), target="CPU", only=_PRODUCTS)
+kernel("bmm", lambda a, b, *, ta, tb: batched(a, b, ta, tb), target="CPU", only=_PRODUCTS)
+kernel("mm bmm", lambda a, b, *, ta, tb: op(G.MatMulExt)(swapped(a) if ta else a, swapped(b) if tb else b), target="Ascend", only=CUBE)
 
 
 def rows(x):
@@ -102,14 +104,10 @@ def _linear_ascend(x, w, b):
     return op(G.Dense)(x, w, b)
 
 
-@kernel("matmul_rows", only=_PRODUCTS)
-def _matmul_rows(x, w):
-    if ASCEND:
-        return op(G.MatMulExt)(x, w)
-    return _back(matmul(rows(x), w), x, shape_of(w)[1])
-
-
-kernel("fold", lambda a, b: matmul(rows(a), rows(b), True, False), only=_PRODUCTS)
+kernel("matmul_rows", lambda x, w: _back(matmul(rows(x), w), x, shape_of(w)[1]), target="CPU", only=_PRODUCTS)
+kernel("matmul_rows", lambda x, w: op(G.MatMulExt)(x, w), target="Ascend", only=CUBE)
+kernel("fold", lambda a, b: matmul(rows(a), rows(b), True, False), target="CPU", only=_PRODUCTS)
+kernel("fold", lambda a, b: op(G.MatMulExt)(swapped(rows(a)), rows(b)), target="Ascend", only=CUBE)
 
 
 # ------------------------------------------------------------------ vectors, with batch dimensions

@@ -9,6 +9,8 @@ from mindtorch.backend.mindspore.kernels._ops import complex_size
 from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, UnsupportedByKernel, P, broadcast, cast, copied,
                                                        dtype_of, full,
                                                        is_contiguous, cached_constants, kernel, ms, number, op, reshape, shape_of)
+from mindtorch.backend.mindspore.kernels.ascend import ALL_FLOATS, COMPLEXES, copy
+
 
 _INTS = "int8 int16 int32 int64 uint8"
 
@@ -75,8 +77,6 @@ def _leading_sums(x, axes):
 
 # ------------------------------------------------------------------ sum, mean, prod
 kernel("sum_all", lambda a: sums(a))
-
-
 kernel("sum_dims", lambda a, *, axes, keepdim: sums(a, axes, keepdim))
 
 
@@ -141,6 +141,40 @@ def _prod_backward(g, a, out, *, axis, keepdim):
     others = op(P.Mul)(op(P.CumProd, True, False)(x, at), op(P.CumProd, True, True)(x, at))
     grad = reshape(g, (1,) * len(shape)) if axis is None else g if keepdim else reshape(g, reduced(shape, (axis,), True))
     return op(P.Mul)(reshape(others, shape), grad)
+
+
+# ------------------------------------------------------------------ sum, mean: Ascend, one launch each
+kernel("sum_all", lambda a: op(G.SumExt)(a), target="Ascend", only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
+kernel("mean_all", lambda a: op(G.MeanExt)(a), target="Ascend", only=ALL_FLOATS)
+kernel("channel_sum", lambda g: op(G.SumExt)(g, tuple([d for d in range(len(shape_of(g))) if d != 1]), False), target="Ascend", only=ALL_FLOATS)
+
+
+@kernel("sum_dims", target="Ascend", only=ALL_FLOATS + COMPLEXES + " int64 int32 bool")
+def _sum_dims_ascend(a, *, axes, keepdim):
+    return op(G.SumExt)(a, None if axes is None else tuple(axes), keepdim)
+
+
+@kernel("mean_upcast", target="Ascend", only=ALL_FLOATS)
+@kernel("mean_dims", target="Ascend", only=ALL_FLOATS)
+def _mean_dims_ascend(a, *, axes, keepdim):
+    return op(G.MeanExt)(a, None if axes is None else tuple(axes), keepdim)
+
+
+@kernel("sum_to_size", target="Ascend", only=ALL_FLOATS + COMPLEXES + " int64 int32")
+def _sum_to_size_ascend(a, *, size):
+    have = shape_of(a)
+    lead = len(have) - len(size)
+    axes = tuple(range(lead)) + tuple([i + lead for i, n in enumerate(size) if n == 1 and have[i + lead] != 1])
+    if not axes:
+        return copy(a)
+    return reshape(op(G.SumExt)(a, axes, True), size)
+
+
+@kernel("column_sum", target="Ascend", only=ALL_FLOATS)
+def _column_sum_ascend(a):
+    if len(shape_of(a)) < 2:
+        return copy(a)
+    return op(G.SumExt)(a, tuple(range(len(shape_of(a)) - 1)), False)
 
 
 # ------------------------------------------------------------------ min and max

@@ -1,9 +1,9 @@
-"""Softmax, log_softmax and their gradients, for the CPU target. The Ascend kernels are in
-`ascend_activation.py`."""
+"""Softmax, log_softmax and their gradients."""
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import P, broadcast, copied, dtype_of, is_contiguous, kernel, ms, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, P, broadcast, copied, dtype_of, is_contiguous, kernel, ms, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels.ascend import CUBE
 from mindtorch.backend.mindspore.kernels.reduction import ones
 
 _FLOATS = "float32 float64"
@@ -84,3 +84,28 @@ kernel("softmax", _softmax, target="CPU", only=_FLOATS)
 kernel("log_softmax", _log_softmax, target="CPU", only=_FLOATS)
 kernel("softmax_backward", softmax_backward, target="CPU", only=_FLOATS)
 kernel("log_softmax_backward", _log_softmax_backward, target="CPU", only=_FLOATS)
+
+
+# ------------------------------------------------------------------ Ascend: one launch each
+def _on_ascend(name, fn, in_double=None):
+    """Registers an op along a dimension. in_double: the function for float64, which
+    the chip's kernel does not support."""
+    @kernel(name, target="Ascend", only=CUBE + " float64")
+    def f(*handles, dim):
+        if in_double is not None and dtype_of(handles[0]) is ms.float64:
+            return in_double(*handles, dim)
+        if not shape_of(handles[0]):
+            return reshape(fn(*[reshape(h, (1,)) for h in handles], 0), ())
+        return fn(*handles, dim)
+
+
+def _summed(x, dim):
+    return op(G.SumExt)(x, (dim,), True) if shape_of(x) else x
+
+
+_on_ascend("softmax", lambda a, dim: op(P.Softmax, dim)(a))
+_on_ascend("softmax_backward", lambda g, y, dim: op(G.SoftmaxBackward)(g, y, dim),
+           lambda g, y, dim: op(G.Mul)(op(G.SubExt)(g, _summed(op(G.Mul)(g, y), dim), 1), y))
+_on_ascend("log_softmax", lambda a, dim: op(G.LogSoftmaxExt)(a, dim, None))
+_on_ascend("log_softmax_backward", lambda g, y, dim: op(G.LogSoftmaxGrad, dim)(y, g),
+           lambda g, y, dim: op(G.SubExt)(g, op(G.Mul)(op(G.Exp)(y), _summed(g, dim)), 1))

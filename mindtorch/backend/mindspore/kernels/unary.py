@@ -4,9 +4,9 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, UnsupportedByKernel, P, broadcast, cast, copied, dtype_of, full, kernel,
-                                                       ms, op,
-                                                       shape_of)
+from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, G, UnsupportedByKernel, P, broadcast, cast, copied, dtype_of, full,
+                                                       kernel, ms, op, shape_of)
+from mindtorch.backend.mindspore.kernels.ascend import ALL_FLOATS, COMPLEXES, CUBE, tensor_of
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 SMOOTH = FLOATS + " complex64 complex128"
@@ -28,6 +28,14 @@ for _name, _prim, _only in (("tan", P.Tan, SMOOTH), ("asin", P.Asin, SMOOTH), ("
                             ("cosh", P.Cosh, SMOOTH), ("asinh", P.Asinh, SMOOTH), ("acosh", P.Acosh, SMOOTH), ("atanh", P.Atanh, SMOOTH),
                             ("ceil", P.Ceil, FLOATS)):
     kernel(_name, _own(getattr(mint, _name) if ASCEND else _prim()), only=_only)
+
+# On Ascend, without a conversion of the operand.
+for _name, _prim in {"exp": G.Exp, "sqrt": G.Sqrt, "rsqrt": G.Rsqrt, "tanh": G.Tanh, "sigmoid": G.Sigmoid, "sin": G.Sin, "cos": G.Cos, "erf": G.Erf,
+                     "log": G.Log}.items():
+    kernel(_name, (lambda p: lambda a: op(p)(a))(_prim), target="Ascend", only=CUBE if _name == "tanh" else ALL_FLOATS)
+for _name, _prim in {"neg": G.Neg, "abs": G.Abs}.items():
+    kernel(_name, (lambda p: lambda a: op(p)(a))(_prim), target="Ascend", only=ALL_FLOATS + " int64 int32" + (COMPLEXES if _name == "neg" else ""))
+kernel("reciprocal", lambda a: op(G.Div)(tensor_of(1, a), a) if dtype_of(a) in COMPLEX else op(G.Reciprocal)(a), target="Ascend", only=ALL_FLOATS + COMPLEXES)
 
 
 @kernel("abs")
