@@ -106,11 +106,11 @@ def test_parameters_of_all_ops_match_inspect():
 
 def test_function_compiled_from_a_template():
     source = "def f(a0_, *, a1_):\n    x_a0_ = a0_\n    return fn(x_a0_, a1_=a1_), 'name_', ('a0_', 'other'), {'a1_': a1_}\n"
-    made = [codegen.compile_template(source, {"a0_": a, "x_a0_": "x_" + a, "a1_": k, "name_": name}, name, f"<op {name}>", {"fn": lambda x, **kw: (x, kw)}, (d,), {k: d})
+    made = [codegen.compile_template(source, {"a0_": a, "x_a0_": "x_" + a, "a1_": k, "name_": name}, name, "functions", f"{name} from here:", {"fn": lambda x, **kw: (x, kw)}, (d,), {k: d})
             for a, k, name, d in (("input", "dim", "sum", 1), ("other", "keepdim", "max", 2))]
     assert made[0]() == ((1, {"dim": 1}), "sum", ("input", "other"), {"dim": 1})
     assert made[1](other=5, keepdim=6) == ((5, {"keepdim": 6}), "max", ("other", "other"), {"keepdim": 6})
-    assert str(inspect.signature(made[1])) == "(other=2, *, keepdim=2)" and made[1].__code__.co_filename == "<op max>"
+    assert str(inspect.signature(made[1])) == "(other=2, *, keepdim=2)" and made[1].__code__.co_filename.startswith("<mindtorch max ")
     with pytest.raises(TypeError, match=r"max\(\) got an unexpected keyword argument 'dim'"):
         made[1](dim=1)
 
@@ -124,7 +124,7 @@ def counted(source, *args, **kwargs):
     count += isinstance(source, str)
     return real(source, *args, **kwargs)
 builtins.compile = counted
-f = codegen.compile_template("def f(a0_):\\n    return fn(a0_) + 1\\n", {"a0_": "input"}, "g", "<op g>", {"fn": abs})
+f = codegen.compile_template("def f(a0_):\\n    return fn(a0_) + 1\\n", {"a0_": "input"}, "g", "functions", "g from here:", {"fn": abs})
 codegen.save_cache()
 assert "mindspore" not in sys.modules and f(-1) == 2, f(-1)
 print(count)
@@ -142,8 +142,8 @@ def test_compiled_wrappers_are_cached_next_to_the_bytecode(tmp_path):
     file, = tmp_path.rglob("*.templates*")
     assert compiled() == 0
     whole = file.read_bytes()
-    for damaged in (b"", whole[:-5], whole[:4], b"\0\0\0\0" + whole[4:], whole[:4] + marshal.dumps(1)):
+    for damaged in (b"", whole[:-5], whole[:4], b"\0\0\0\0" + whole[4:], whole[:4] + marshal.dumps(1), whole[:4] + marshal.dumps({})):
         file.write_bytes(damaged)
         assert compiled() == 1, damaged
-        assert compiled() == 0 and file.read_bytes() == whole, damaged
+        assert compiled() == 0 and file.read_bytes()[:4] == whole[:4], damaged
     assert list(tmp_path.rglob("*.templates*")) == [file]

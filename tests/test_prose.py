@@ -55,7 +55,7 @@ def prose(source):
 @functools.lru_cache(None)
 def prose_of(folder):
     """Returns {path relative to the project: (lines, rows of prose)} of a folder's Python files."""
-    sources = {path.relative_to(ROOT): path.read_text("utf-8") for path in sorted((ROOT / folder).rglob("*.py"))}
+    sources = {path.relative_to(ROOT): path.read_text("utf-8") for path in sorted((ROOT / folder).rglob("*.py")) if path.parent.name != "_generated"}
     return {path: (source.split("\n"), prose(source)) for path, source in sources.items()}
 
 

@@ -708,12 +708,12 @@ Tensor._make_wrapper_subclass = _make_wrapper_subclass
 
 
 @_def
-def apply_(self, fn):
+def apply_(self, callable):
     """Applies a Python function to every element, in place."""
     a = host_memory(self)
     if self._requires_grad_:
         raise RuntimeError("Can't call apply_() on Variable that requires grad. Use var.detach().apply_() instead.")
-    flat = [fn(x) for x in a.reshape(-1).tolist()]
+    flat = [callable(x) for x in a.reshape(-1).tolist()]
     _check_scalars(flat)
     a[...] = np.array(flat, a.dtype).reshape(a.shape)
     bump_version(self)
@@ -736,11 +736,11 @@ def _check_mapped(name, self, **others):
 
 
 @_def
-def map_(self, tensor, fn):
-    """Sets self[i] = fn(self[i], tensor[i]) in place."""
+def map_(self, tensor, callable):
+    """Sets self[i] = callable(self[i], tensor[i]) in place."""
     _check_mapped("map_", self, other=tensor)
     a, b = np.broadcast_arrays(host_memory(self), to_host(tensor))
-    self._array[...] = np.array([fn(x, y) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())],
+    self._array[...] = np.array([callable(x, y) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())],
                                 a.dtype).reshape(a.shape)
     bump_version(self)
     return self
@@ -796,11 +796,11 @@ def record_stream(self, stream):
 
 
 @_def
-def map2_(self, x, y, fn):
-    """Sets self[i] = fn(self[i], x[i], y[i]) in place."""
+def map2_(self, x, y, callable):
+    """Sets self[i] = callable(self[i], x[i], y[i]) in place."""
     _check_mapped("map2_", self, x=x, y=y)
     a, b, c = np.broadcast_arrays(host_memory(self), to_host(x), to_host(y))
-    flat = [fn(*v) for v in zip(*(t.reshape(-1).tolist() for t in (a, b, c)))]
+    flat = [callable(*v) for v in zip(*(t.reshape(-1).tolist() for t in (a, b, c)))]
     self._array[...] = np.array(flat, a.dtype).reshape(a.shape)
     bump_version(self)
     return self

@@ -48,7 +48,8 @@ import numpy as np
 from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.errors import host_memory_error
 from mindtorch.core.dispatch.op_schema import OpSchema, arg_kinds
-from mindtorch.core.dispatch.codegen import EMPTY, compile_template as stamped, parameters
+from mindtorch.core.dispatch.codegen import EMPTY, compile_template, parameters
+from mindtorch.core.dispatch.generated_files import declaration
 from mindtorch.core.hooks import hooks
 
 OPS = ("native", "function", "transform", "autocast", "dispatch", "vmap", "trace", "meta", "saves", "forward", "anomaly", "observe")
@@ -278,7 +279,6 @@ def _renamed(kwargs, names):
 _PARAMETER = "r{}_"
 
 
-@functools.lru_cache(None)
 def _source(required, keywords, star, method, may_override, out, renames, first_is_list, n_positional, all_scalars, named, looked):
     """Source of a generated function.
 
@@ -307,9 +307,9 @@ def _source(required, keywords, star, method, may_override, out, renames, first_
         lines = [f"def f({', '.join([*rs, '*args', '**kwargs'])}):", f"    if {' or '.join(test)}:\n        {dispatched}"]
         if first_is_list:
             first = rs[0] if rs else "args[0] if args else ()"
-            lines.append(f"    for x in {first}:\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {dispatched}")
+            lines.append(f"    for x_ in {first}:\n        if x_.__class__ not in NON_TENSOR_TYPES:\n            {dispatched}")
         if may_override:
-            lines.append(f"    for x in args:\n        if x.__class__ not in FURTHER:\n            {dispatched}")
+            lines.append(f"    for x_ in args:\n        if x_.__class__ not in FURTHER:\n            {dispatched}")
         rare = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {n_positional - required}"] if n_positional is not None else [])]
         if rare:
             lines.append(f"    if {' or '.join(rare)}:\n        return run({call})")
@@ -319,10 +319,10 @@ def _source(required, keywords, star, method, may_override, out, renames, first_
             lines.append(f"        if args[0].__class__ not in SCALAR_TYPES:\n            {dispatched}")
         lines.append(f"        if len(args) == 1:\n            return fn({', '.join([*rs, 'args[0]'])})")
         if all_scalars and not may_override:
-            lines.append(f"        for x in args:\n            if x.__class__ not in SCALAR_TYPES:\n                {dispatched}")
+            lines.append(f"        for x_ in args:\n            if x_.__class__ not in SCALAR_TYPES:\n                {dispatched}")
         lines.append(f"        return fn({', '.join([*rs, '*args'])})")
         if named:
-            lines.append(f"    for x in kwargs.values():\n        if x.__class__ not in SCALAR_TYPES:\n            {dispatched}")
+            lines.append(f"    for x_ in kwargs.values():\n        if x_.__class__ not in SCALAR_TYPES:\n            {dispatched}")
         lines.append(f"    return fn({call})")
         return "\n".join(lines)
     ks = [f"k{i}_" for i in range(keywords)] + (["out"] if out else [])
@@ -334,7 +334,7 @@ def _source(required, keywords, star, method, may_override, out, renames, first_
     dispatched = f"return dispatch_op(entry, {args}, {f'given({values}, defaults)' if ks else '{}'})"
     lines.append(f"    if {' or '.join(test)}:\n        {dispatched}")
     if first_is_list:
-        lines.append(f"    for x in {rs[0]}:\n        if x.__class__ not in NON_TENSOR_TYPES:\n            {dispatched}")
+        lines.append(f"    for x_ in {rs[0]}:\n        if x_.__class__ not in NON_TENSOR_TYPES:\n            {dispatched}")
     call = ", ".join([*rs, *[f"{k}={k}" for k in ks if k != "out"]])
     if out:
         lines.append(f"    if out is not None:\n        return run({call}, out=out)")
@@ -371,6 +371,14 @@ def _renaming(method, may_override, out, first_is_list, n_positional, all_scalar
     return "\n".join(lines)
 
 
+@functools.lru_cache(None)
+def _guarded(*form):
+    """Source of a generated function that reports the op that ran out of memory."""
+    head, _, body = _source(*form).partition("\n")
+    # Entering a try costs nothing from Python 3.11 on, and a few nanoseconds before.
+    return f"{head}\n    try:\n" + textwrap.indent(body, "    ") + "\n    except MemoryError as e:\n        raise memory_error(e, entry.name) from None"
+
+
 def _reading(run, name, scalar_indices, kinds):
     """Returns `run` with tensors passed for scalars converted to scalars."""
     def read(*args, **kwargs):
@@ -387,13 +395,14 @@ def _reading(run, name, scalar_indices, kinds):
 
 
 def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callable[..., Any] | None = None, method: bool = False, may_override: bool = True,
-                    n_positional: int | None = None, run: Callable[..., Any] | None = None) -> Callable[..., Any]:
+                    n_positional: int | None = None, run: Callable[..., Any] | None = None, declared: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Returns a generated function that calls the layers if required, and `fn` otherwise.
 
         out      accepts fn's arguments and `out=` (None: there is no such argument)
         method   the first parameter is a Tensor; the flag tells whether subclasses exist
         may_override  optional arguments may override by their class alone, too
         n_positional  fn's number of positional arguments, where `run` also accepts an older order
+        declared  the function that declares the op, if it is not `fn`
     """
     found = parameters(fn)
     required = [p for p in found if p.kind == "" and p.default is EMPTY]
@@ -412,7 +421,7 @@ def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callab
     # mixed, the body checks.
     all_scalars = len(positional) > first and all([p.name in kinds for p in positional[first:]])
     looked = tuple([f"k{i}_" for i, p in enumerate(keywords) if p.name in kinds]) if not star else ()
-    src = _source(len(required), len(keywords), star, method, may_override, out is not None, renames, first_is_list, n_positional,
+    src = _guarded(len(required), len(keywords), star, method, may_override, out is not None, renames, first_is_list, n_positional,
                   all_scalars and (renames or not may_override),
                   any([p.name in kinds for p in found if p.kind in ("", "keyword")]) and star, looked)
     if kinds:
@@ -428,11 +437,10 @@ def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callab
              "SCALAR_TYPES": SCALAR_TYPES, "FURTHER": SCALAR_TYPES if all_scalars else NON_TENSOR_TYPES, "run": run or out, "given": _given,
              "defaults": defaults, "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
     scope.update({f"KNOWN{i}": SCALAR_TYPES if i in scalar_indices else NON_TENSOR_TYPES for i in range(max(1, len(required)))})
-    head, _, body = src.partition("\n")
-    # Entering a try costs nothing from Python 3.11 on, and a few nanoseconds before.
-    src = f"{head}\n    try:\n" + textwrap.indent(body, "    ") + "\n    except MemoryError as e:\n        raise memory_error(e, entry.name) from None"
     scope["memory_error"] = host_memory_error
-    f: Any = stamped(src, given, fn.__name__, f"<op {entry.name}>", scope, (), None if star else defaults)
+    f: Any = compile_template(src, given, fn.__name__, "methods" if method else "functions",
+                              f"{'Tensor.' if method and entry.op is not None else ''}{entry.name} from {declaration(declared or fn)}:", scope, (),
+                              None if star else defaults)
     f.__doc__, f.__module__, f.__wrapped__ = fn.__doc__, fn.__module__, fn if out is None else out
     entry.func = f
     DISPATCH_ENTRIES[f] = entry

@@ -25,6 +25,7 @@ from mindtorch.core.dispatch import dispatcher
 from mindtorch.core.dispatch.deterministic import MODE, fill_array
 from mindtorch.core.dispatch.dispatcher import dispatch_state
 from mindtorch.core.dispatch.codegen import EMPTY, compile_template, parameters
+from mindtorch.core.dispatch.generated_files import declaration
 from mindtorch.core.tensor.dtypes import as_np, of_np
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.autograd.grad_mode import mode
@@ -246,7 +247,8 @@ def _with_out(o, fn):
                 kwdefaults[p.name] = p.default
             else:
                 defaults.append(p.default)
-    f = compile_template(_out_source(tuple(shape), dtype), given, o.name, f"<op {o.qualname}>", scope, defaults, kwdefaults)
+    f = compile_template(_out_source(tuple(shape), dtype), given, o.name, "functions", f"{o.qualname} with out= from {declaration(fn)}:", scope, defaults,
+                         kwdefaults)
     f.__doc__, f.__module__ = fn.__doc__, fn.__module__
     return f
 
@@ -414,7 +416,7 @@ def _inplace(o: OpSchema) -> Callable[..., Any]:
     run.__doc__ = f"In-place version of `Tensor.{o.name}`."
     entry = dispatcher.DispatchEntry(run, f"Tensor.{name}", None, True)
     entry.recorded = recorded
-    return dispatcher.make_dispatcher(run, entry, method=True)
+    return dispatcher.make_dispatcher(run, entry, method=True, declared=o.body)
 
 
 #: minimum size for computing an elementwise in-place op in pieces, and size of a piece; a single

@@ -28,6 +28,7 @@ from mindtorch.core.mindspore import grad as mindspore_grad
 from mindtorch.core.tensor.conj_neg_bits import ConjNegBits
 from mindtorch.core.dispatch.dispatcher import dispatch_state, DISPATCH_OFF
 from mindtorch.core.dispatch.codegen import compile_template
+from mindtorch.core.dispatch.generated_files import caller
 from mindtorch.core.tensor.dtypes import LOW
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.dispatch.op_schema import parse_tags
@@ -462,8 +463,9 @@ def _primitive_source(inputs, optional, attrs, grads, view, raw, elementwise, re
         tail = f"    if {anyrg}:\n        if MODE.on:\n            return record(PRIM, {result}, ({args}), {kw})"
     if not view:
         tail += ("\n" if grads else "") + "    if INFERENCE.ever and MODE.inference:\n        t_._inference = True"
-    return _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines, tail=tail,
+    source = _TEMPLATE.format(name="name_", sig=sig, arrays=arrays, inputs=tuple(inputs), args=args, kw=kw, compute=compute, view=viewlines, tail=tail,
                             native=native, several=several.strip("\n"), result=result)
+    return "\n".join([line for line in source.split("\n") if line.strip()])
 
 
 def finish(prim: Primitive, r: Array | tuple[Array | None, ...], ins: Sequence[Any], kw: dict[str, Any]) -> Any:
@@ -600,7 +602,7 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
     src = _primitive_source(len(inputs), optional, len(attrs), bool(grads), view, raw, prim.elementwise, prim.rest)
     # Optional tensors default to None; constants have no default.
     first = optional[0] if optional else len(inputs)
-    f: Any = compile_template(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))
+    f: Any = compile_template(src, given, re.sub(r"\W", "_", name), "primitives", f"{name} from {caller()}:", scope, (None,) * (len(inputs) - first))
     f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.dispatch.primitives"
     PRIMITIVES[name] = f

@@ -19,6 +19,7 @@ from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contig
 from mindtorch.core.dispatch.dispatcher import dispatch_state
 from mindtorch.core.autograd.grad_mode import INFERENCE, mode
 from mindtorch.core.dispatch.codegen import compile_template
+from mindtorch.core.dispatch.generated_files import caller
 from mindtorch.core.dispatch.primitives import (PRIMITIVES, Node, Primitive, PrimitiveFunction, Rule, _operand_error, _low, _names_read, _strided,
                                                 host_kernel, record)
 from mindtorch.core.tensor.tensor import Tensor
@@ -113,7 +114,7 @@ def tensor_list_primitive(name: str, signature: str, rule: Rule, *, node: str | 
     scope = {"fwd": fwd, "PRIM": prim, "ndarray": np.ndarray, "from_contiguous": from_contiguous, "from_array": from_array, "Tensor": Tensor,
              "MODE": mode, "INFERENCE": INFERENCE, "record": record, "_low": _low, "_bad": _operand_error, "STRIDED": STRIDED, "_strided": _strided,
              "dispatch_state": dispatch_state}
-    f: Any = compile_template(_source(len(attrs), raw), given, name, f"<primitive {name}>", scope)
+    f: Any = compile_template(_source(len(attrs), raw), given, name, "primitives", f"{name} from {caller()}:", scope)
     f.prim, prim.function = prim, f
     f.__module__ = "mindtorch.core.dispatch.primitives"
     PRIMITIVES[name] = f

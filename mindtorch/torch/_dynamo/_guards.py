@@ -30,6 +30,7 @@ import numpy as np
 import mindtorch
 from mindtorch.backend.cpython import class_address, slot_address, tag_address, tags_work, used_address, watch, word_at
 from mindtorch.core.device.rng import Generator
+from mindtorch.core.dispatch import generated_files
 from mindtorch.core.tensor.tensor import Parameter, Size, Tensor, attributes, is_tensor
 from mindtorch.torch._dynamo._codes import computes_names, imports_of, module_of, names_of  # noqa: F401
 from mindtorch.torch._dynamo._spaces import CALLED, EXACT, IDLE, MISSING, SIMPLE, ClassSpace, KeySpace, LibraryClassSpace, Space, same
@@ -40,7 +41,7 @@ _INERT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDe
           np.ufunc, np.generic, np.dtype, Generator, types.CodeType,
           types.GenericAlias, types.UnionType, type(namedtuple("N", "a").a))
 PACKAGE = os.path.dirname(mindtorch.__file__) + os.sep
-GENERATED = ("<op ", "<primitive ")
+GENERATED = (generated_files.folder(), "<mindtorch ")
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _SITE = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"])
 

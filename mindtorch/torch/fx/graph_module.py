@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 
+from mindtorch.core.dispatch import generated_files
 from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.fx._codegen import _PyTreeCodeGen, common_globals
 from mindtorch.torch.fx._wrapped import default_tracer
@@ -84,7 +85,7 @@ def _point_out(error, file):
         where = tb.tb_frame.f_code.co_filename
         if where == file:
             number = tb.tb_lineno
-        elif not where.startswith((_PACKAGE, "<op ")):
+        elif not where.startswith((_PACKAGE, generated_files.folder(), "<mindtorch ")):
             number = None  # the error came from a function of the user
         tb = tb.tb_next
     if number is None:
