@@ -14,6 +14,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, NpDtype
+from mindtorch.backend.kernels import flags_of
 
 
 class UnsupportedByKernel(Exception):
@@ -22,28 +23,15 @@ class UnsupportedByKernel(Exception):
 
 
 class KernelSpec:
-    """A kernel of a device and the operands that it supports. The fields below come from function
-    attributes of the same names.
-
-        scalars  True: scalar operands are passed as Python numbers (default: as 0-dim tensors)
-        half     True: accepts float16 and bfloat16 on a device that computes those in float32
-                 (`upcasts_half`)
-        empty    True: accepts operands without elements (default: the host computes these, because
-                 many kernels cannot)
-        only     element types that all operands must have; None: any
-        alike    faster kernel for two C-contiguous operands of equal sizes and integer or floating
-                 element type; None: none
-    """
+    """A kernel of a device, its `KernelFlags`, and the operand kinds that it has accepted."""
 
     __slots__ = ("fn", "scalars", "empty", "only", "device", "upcast", "alike", "known")
 
     def __init__(self, fn: Kernel, device: Device, raw: bool = False) -> None:
         self.fn, self.device = fn, device
-        self.upcast = device.upcasts_half and not raw and not getattr(fn, "half", False)
-        self.scalars: bool = getattr(fn, "scalars", False)
-        self.empty: bool = getattr(fn, "empty", False)
-        self.only: frozenset[NpDtype] | None = getattr(fn, "only", None)
-        self.alike: Kernel | None = getattr(fn, "alike", None)
+        flags = flags_of(fn)
+        self.upcast = device.upcasts_half and not raw and not flags.half
+        self.scalars, self.empty, self.only, self.alike = flags.scalars, flags.empty, flags.only, flags.alike
         #: operand kinds that the kernel has accepted unchanged, without constants -> (kind of the
         #: result, function to call)
         self.known: dict[Any, tuple[OperandKind, Kernel]] = {}

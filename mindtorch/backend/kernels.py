@@ -9,10 +9,56 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from mindtorch.backend.interface import Kernel
+from mindtorch.backend.interface import Kernel, NpDtype
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFlags:
+    """The operands that a kernel supports.
+
+        scalars  True: scalar operands are passed as Python numbers (default: as 0-dim tensors)
+        half     True: accepts float16 and bfloat16 on a device that computes those in float32
+                 (`upcasts_half`)
+        empty    True: accepts operands without elements (default: the host computes these, because
+                 many kernels cannot)
+        only     element types that all operands must have; None: any
+        alike    faster kernel for two C-contiguous operands of equal sizes and integer or floating
+                 element type; None: none
+        varying  constants whose values a graph may get as arguments (`recorder_api.Number`)
+    """
+
+    scalars: bool = False
+    half: bool = False
+    empty: bool = False
+    only: frozenset[NpDtype] | None = None
+    alike: Kernel | None = None
+    varying: frozenset[str] = frozenset()
+
+    def accepts_number(self, constant: str) -> bool:
+        """True if a graph may pass this constant as an argument."""
+        return self.scalars or constant in self.varying
+
+
+_DEFAULT = KernelFlags()
+
+
+def set_flags(fn: Any, flags: KernelFlags) -> None:
+    """Sets the flags of a kernel. Copies and wrappers of the function (`functools.wraps`) have them
+    as well."""
+    fn.kernel_flags = flags
+
+
+def flags_of(fn: Any) -> KernelFlags:
+    """Returns the flags of a kernel; the defaults if none are set."""
+    try:
+        return fn.kernel_flags
+    except AttributeError:
+        return _DEFAULT
+
 
 #: device type -> {primitive name: kernel}
 TABLES: dict[str, dict[str, Kernel]] = {}

@@ -35,7 +35,7 @@ kernels.load(own)
 kernels.TABLES.pop("npu", None)
 own.fill_table()
 from mindtorch.tools._kernels import place
-print(json.dumps({n: (sorted(t.name for t in f.only) if getattr(f, "only", None) else [], place(f)) for n, f in kernels.TABLES["npu"].items()}))
+print(json.dumps({n: (sorted([t.name for t in kernels.flags_of(f).only or ()]), place(f)) for n, f in kernels.TABLES["npu"].items()}))
 """
 
 

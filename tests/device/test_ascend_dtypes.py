@@ -1,6 +1,7 @@
 """Kernels are not launched with dtypes that the chip rejects: tests the table of element types, and
 that each of its primitives has a kernel that supports some dtype."""
 import numpy as np
+from mindtorch.backend.kernels import KernelFlags, flags_of, set_flags
 from mindtorch.backend.mindspore import kernels
 from mindtorch.backend.mindspore.kernels import ascend_dtypes
 from mindtorch.tools import _kernels
@@ -23,10 +24,10 @@ def test_ascend_kernels_exclude_unsupported_dtypes():
 def test_restricting_a_kernel_copies_its_function():
     def fn(a, *, k=1):
         return a, k
-    fn.only, fn.scalars = None, True
+    set_flags(fn, KernelFlags(scalars=True))
     new = kernels._restricted(fn, kernels.np_dtypes("float64"))
-    assert new is not fn and fn.only is None and new(3, k=2) == (3, 2) and new.scalars and new.__kwdefaults__ == {"k": 1}
-    assert new.only == kernels.ALL - {np.dtype("float64")}
+    assert new is not fn and flags_of(fn).only is None and new(3, k=2) == (3, 2) and flags_of(new).scalars and new.__kwdefaults__ == {"k": 1}
+    assert flags_of(new).only == kernels.ALL - {np.dtype("float64")}
     builtin = kernels._restricted(abs, kernels.np_dtypes("complex64 complex128"))
-    assert builtin(-2) == 2 and kernels.ALL - builtin.only == {np.dtype("complex64"), np.dtype("complex128")}
-    assert kernels._restricted(new, kernels.np_dtypes("bfloat16")).only == new.only - kernels.np_dtypes("bfloat16")
+    assert builtin(-2) == 2 and kernels.ALL - flags_of(builtin).only == {np.dtype("complex64"), np.dtype("complex128")}
+    assert flags_of(kernels._restricted(new, kernels.np_dtypes("bfloat16"))).only == flags_of(new).only - kernels.np_dtypes("bfloat16")

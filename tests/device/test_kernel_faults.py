@@ -4,6 +4,7 @@ error messages, and a wrong kernel is detected.
 Python scalars that MindSpore expects in another type, or does not accept, used to surface as such
 errors. Every op is therefore called with other scalars in place of its own.
 """
+import dataclasses
 import itertools
 import warnings
 
@@ -13,7 +14,7 @@ import torch as real
 
 import mindtorch.torch as mt
 from mindtorch.backend.device import UnsupportedByKernel
-from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.kernels import TABLES, flags_of, set_flags
 from mindtorch.core.device import device_dispatch, rng
 from mindtorch.core.compile import replay
 from mindtorch.tools import _opinfo_runner as C
@@ -24,10 +25,7 @@ def planted(npu, monkeypatch):
     """planted(name, kernel) -> callable that returns how often the host has computed that primitive
     since."""
     def put(name, kernel):
-        was = TABLES["npu"][name]
-        for attribute in ("scalars", "empty", "half", "only"):
-            if hasattr(was, attribute):
-                setattr(kernel, attribute, getattr(was, attribute))
+        set_flags(kernel, dataclasses.replace(flags_of(TABLES["npu"][name]), alike=None))
         monkeypatch.setitem(TABLES["npu"], name, kernel)
         device_dispatch._KERNEL_CACHE["npu"].pop(name, None)
         replay.bindings_of.clear()  # compiled steps use a separate table, derived from this one

@@ -19,6 +19,7 @@ from mindtorch.backend.cpu.memory import offset_of, on_storage, root
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS
 from mindtorch.backend.device import Device, UnsupportedByKernel
 from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, NpDtype
+from mindtorch.backend.kernels import KernelFlags, set_flags
 
 
 class Value:
@@ -167,7 +168,7 @@ class RecordingDevice(Device):
             loop = _loop(fn, kw) if compute is None else None
             self.events.append(Event("call", name, _values(handles), _values(outs), kw, fn, compute, several, wraps, loop, sure))
             return tuple(outs) if several else outs[0]
-        run.empty = True                            # type: ignore[attr-defined]
+        set_flags(run, KernelFlags(empty=True))
         return run
 
 

@@ -5,13 +5,16 @@ optimizer kernels.
 """
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import threading
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any
 
 from mindtorch.backend import optimizer_formulas
 from mindtorch.backend.device import UnsupportedByKernel
+from mindtorch.backend.kernels import flags_of, set_flags
 
 #: Classes of Python scalars that can be operands.
 SCALAR_TYPES = frozenset((int, float, bool, complex))
@@ -40,11 +43,6 @@ _DATA_DEPENDENT_SHAPE_OPS: dict[str, Callable[..., bool]] = {
     "one_hot": lambda handles, kw: kw["num_classes"] < 0}
 
 
-def may_vary(fn, constant):
-    """True if a kernel accepts this constant as a graph argument."""
-    return getattr(fn, "scalars", False) or constant in getattr(fn, "varying", ())
-
-
 def defer_kernel(name, fn):
     if name in optimizer_formulas.STEPS:
         return _step(name, fn)
@@ -59,12 +57,10 @@ def defer_kernel(name, fn):
                 current.session.flush(f"{name}: the size of its result depends on values")
                 return current.session.call_eagerly(name, fn, handles, kw)
             return current.session.call(name, fn, handles, kw)
-    for k in ("scalars", "half", "empty", "only"):
-        setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
-    # Which of the two kernels runs depends on the geometries that the device has in stock, so a
+    # Which of a kernel and `alike` runs depends on the geometries that the device has in stock, so a
     # trace would diverge there.
-    put_off.alike = None
-    put_off.__kwdefaults__ = getattr(fn, "__kwdefaults__", None)
+    set_flags(put_off, dataclasses.replace(flags_of(fn), alike=None))
+    put_off.__kwdefaults__ = fn.__kwdefaults__ if isinstance(fn, FunctionType | MethodType) else None
     return put_off
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from mindtorch.backend.device import Device
 from mindtorch.backend.errors import BackendCompileError, RuntimeGuardFailed
+from mindtorch.backend.kernels import flags_of
 from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.recorder_api import same
 from mindtorch.core.compile import shape_specialization
 from mindtorch.core.compile.deferred_execution import DeferredCalls, counters, free_handles
-from mindtorch.core.compile.deferred_kernels import DeferredRngState, current, may_vary
+from mindtorch.core.compile.deferred_kernels import DeferredRngState, current
 from mindtorch.core.compile.trace_cursor import TraceCursor
 from mindtorch.core.compile.trace_tree import CompiledSegment, GeneralizationCount, Leaf, Trace
 
@@ -147,7 +148,7 @@ class SegmentCompiler:
         # A constant can be a graph argument only where the kernel accepts tensors for numbers;
         # another kernel may need its value.
         varying = {(i, j): n for n, (i, j) in enumerate(end.positions)
-                   if n in end.varying and (j.__class__ is int or may_vary(self.cursor.log[i][0].fn, j))}
+                   if n in end.varying and (j.__class__ is int or flags_of(self.cursor.log[i][0].fn).accepts_number(j))}
         drawn = {i: n for n, (i, j) in enumerate(end.positions) if scalars[n].__class__ is DeferredRngState}
         maker = self.device.recorder(self.trace.level)
         maker.begin(given, self._known(), family.state_inputs(given, end) if family is not None else [r() is h for r, h in zip(end.given, given)])

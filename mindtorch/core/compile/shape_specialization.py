@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.mindspore.recorder_api import same
-from mindtorch.core.compile.deferred_kernels import SCALAR_TYPES, DeferredRngState, may_vary
+from mindtorch.backend.kernels import flags_of
+from mindtorch.core.compile.deferred_kernels import SCALAR_TYPES, DeferredRngState
 from mindtorch.core.compile.trace_tree import Leaf, Event, CompiledSegment, Trace
 
 #: Maximum number of families in a trace, and of consecutive ahead-of-time recordings that matched
@@ -163,7 +164,7 @@ class AheadOfTimeRecorder:
             if v.__class__ is DeferredRngState:
                 self.complete = self.complete and n is not None
                 traced_kw[k] = v.keyed(n)
-            elif n in varying and may_vary(fn, k):
+            elif n in varying and flags_of(fn).accepts_number(k):
                 traced_kw[k] = self.maker.number(n, v, name)
         if not self.complete:
             return fn(*handles, **kw)
@@ -184,7 +185,7 @@ class AheadOfTimeRecorder:
         if graph is None:
             return False
         fixed = [(n, scalars[n]) for n, (i, j) in enumerate(end.positions)
-                 if n not in f.varying or not (j.__class__ is int or may_vary(log[i][0].fn, j))]
+                 if n not in f.varying or not (j.__class__ is int or flags_of(log[i][0].fn).accepts_number(j))]
         made = CompiledSegment(graph, dict.fromkeys(order), fixed)
         end.graphs.insert(0, made)
         end.varying |= f.varying

@@ -3,7 +3,7 @@
     kernel("exp", lambda a: op(P.Exp)(a))    a row: a kernel of one expression
     @kernel("exp")                           for every target
     @kernel("conv2d", target="Ascend")       for one target; takes precedence over the kernel for every target
-    @kernel("mul", scalars=True)             see `KernelSpec` in backend/device.py for scalars, half, empty, only, alike
+    @kernel("mul", scalars=True)             see `KernelFlags` in backend/kernels.py for scalars, half, empty, only, alike
 
 A kernel receives handles (plain MindSpore tensors) in the order of its primitive's signature, and
 the constants by keyword. It returns a new handle or a tuple of new ones. It never returns a handle
@@ -11,6 +11,7 @@ that shares memory with an operand, and raises `UnsupportedByKernel` for unsuppo
 """
 from __future__ import annotations
 
+import dataclasses
 import functools
 from types import FunctionType
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.device import UnsupportedByKernel  # noqa: F401
-from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.kernels import TABLES, KernelFlags, flags_of, set_flags
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.mindspore.private import bfloat16_np
 
@@ -43,13 +44,12 @@ def kernel(names: str, fn: Any = None, *, target: str | None = None, scalars: bo
            only: str | None = None, alike: Any = None, varying: str = "") -> Any:
     """Registers a kernel under one or several names; returns a decorator if `fn` is None.
 
-    varying: constants whose values a graph may get as arguments (`recording.Number`).
+    varying: constants whose values a graph may get as arguments (`recorder_api.Number`).
     """
     if fn is None:
         return lambda f: kernel(names, f, target=target, scalars=scalars, half=half, empty=empty, only=only, alike=alike, varying=varying)
     if target in (None, TARGET):
-        fn.varying = frozenset(varying.split())
-        fn.scalars, fn.half, fn.empty, fn.only, fn.alike = scalars, half, empty, None if only is None else np_dtypes(only), alike
+        set_flags(fn, KernelFlags(scalars, half, empty, None if only is None else np_dtypes(only), alike, frozenset(varying.split())))
         for name in names.split():
             ways = _found.setdefault(name, {})
             if target in ways:
@@ -70,10 +70,11 @@ def _restricted(fn: Any, refused: frozenset[np.dtype]) -> Any:
     if isinstance(fn, FunctionType):
         new: Any = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
         new.__kwdefaults__ = fn.__kwdefaults__
+        new.__dict__.update(fn.__dict__)
     else:
         new = functools.partial(fn)
-    new.__dict__.update(getattr(fn, "__dict__", {}))
-    new.only = (getattr(fn, "only", None) or ALL) - refused
+    flags = flags_of(fn)
+    set_flags(new, dataclasses.replace(flags, only=(flags.only or ALL) - refused))
     return new
 
 

@@ -1,7 +1,10 @@
 """Dropout, with masks drawn on the device (`mindtorch/backend/mindspore/kernels/random.py`)."""
+import dataclasses
+
 import numpy as np
 
 from mindtorch.backend.cpu.random import bernoulli_mask
+from mindtorch.backend.kernels import flags_of, set_flags
 from mindtorch.backend.mindspore.kernels import ASCEND
 from mindtorch.backend.strides import contiguous_strides, drawing_order
 from mindtorch.backend.mindspore.kernels._call import FLOATING, HALF, UnsupportedByKernel, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, shape_of
@@ -112,4 +115,4 @@ MASKED = {"dropout": _Masked(scaled, "scale"), "alpha_dropout": _Masked(_alpha, 
 if not ASCEND:
     MASKED["scaled_dot_product_attention"] = _InAttention(weighed, "causal scale keep")
 for _m in MASKED.values():
-    _m.kernel.varying = frozenset(["scale", "keep"])
+    set_flags(_m.kernel, dataclasses.replace(flags_of(_m.kernel), varying=frozenset(["scale", "keep"])))
