@@ -168,7 +168,7 @@ def _plant(fault):
             name, instead = KERNELS[fault]
             kernel = functools.update_wrapper(functools.partial(instead, table[name]), table[name])
             kernel.instead_of, table[name] = table[name], kernel
-        device_dispatch._KERNEL_CACHE["npu"].clear()  # drop cached kernel lookups
+        device_dispatch.KERNEL_CACHE["npu"].clear()  # drop cached kernel lookups
     return plant
 
 

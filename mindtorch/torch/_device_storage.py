@@ -35,7 +35,7 @@ def flat_of(t):
 
 
 def _strided_view(t, view):
-    return device_dispatch._part(t, address(t._array), view, t._device, device_dispatch.DEVICES[t._device.type])
+    return device_dispatch.part(t, address(t._array), view, t._device, device_dispatch.DEVICES[t._device.type])
 
 
 def sent(u8, device, dtype):

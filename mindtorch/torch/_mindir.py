@@ -14,7 +14,7 @@ from mindtorch.backend.export.lowering import close
 from mindtorch.backend.graph import Sym, flat_tensors
 from mindtorch.backend.mindspore.graph.export import MindIRRecorder, RecordedGraph, eagerly, mindir_device
 from mindtorch.backend.mindspore.graph.symint import SymInt, array_of, tensor_of
-from mindtorch.core.device import device as _device, device_dispatch
+from mindtorch.core.device import device as _device, device_dispatch, device_state
 from mindtorch.core.compile import replay
 from mindtorch.core.autograd.grad_mode import no_grad
 from mindtorch.core.tensor.tensor import wrap_array
@@ -29,7 +29,7 @@ def _device_for_recordings():
         raise NotImplementedError("export to MindIR is not possible inside a compiled function, where the device's kernels are deferred: export outside of it")
     device = mindir_device(device_dispatch.DEVICES.get("npu"))
     device.notes, policy = None, device_dispatch.fallback.policy
-    with device_dispatch.DEVICE_LOCK, no_grad(), eagerly():
+    with device_state.DEVICE_LOCK, no_grad(), eagerly():
         device_dispatch.register(device)
         device_dispatch.fallback.policy = "error"
         try:

@@ -31,13 +31,13 @@ def test_coverage_page_matches_the_npu(npu, name):
 
 
 def test_coverage_detects_wrong_npu_values(npu, monkeypatch):
-    way = device_dispatch._kernel_spec("sinc", npu)
+    way = device_dispatch.kernel_spec("sinc", npu)
     monkeypatch.setattr(way, "fn", lambda a: way.device.upload(way.device.download(a)))
     monkeypatch.setattr(way, "known", {})  # otherwise the cached call is used
     found = _coverage.collect(1, ["float32"], "sinc", "npu")
     assert not found.ops["sinc"][0] and {f[3] for f in found.failures} == {"wrong"}
     monkeypatch.undo()
-    monkeypatch.setitem(device_dispatch._KERNEL_CACHE["npu"], "sinc", None)
+    monkeypatch.setitem(device_dispatch.KERNEL_CACHE["npu"], "sinc", None)
     found = _coverage.collect(1, ["float32"], "sinc", "npu")
     assert found.ops["sinc"][:2] == (True, ("sinc",)) and _coverage.verdict(found.ops["sinc"]) == "passes, on the host: sinc"
     head, body = _coverage.summary([found])

@@ -17,7 +17,7 @@ import _graph_changes as programs
 import _graph_programs
 import mindtorch.torch as torch
 from _graph_programs import Plan
-from mindtorch.core.device import device_dispatch
+from mindtorch.core.device import device_state
 from mindtorch.core.compile import replay
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
@@ -254,7 +254,7 @@ def test_only_one_thread_records_a_session(npu):
             found.append(session)
             both.wait(60)
     threads = [threading.Thread(target=work) for _ in range(2)]
-    with device_dispatch.DEVICE_LOCK:
+    with device_state.DEVICE_LOCK:
         for t in threads:
             t.start()
         time.sleep(0.2)  # both wait for the lock

@@ -27,7 +27,7 @@ def planted(npu, monkeypatch):
     def put(name, kernel):
         set_flags(kernel, dataclasses.replace(flags_of(TABLES["npu"][name]), alike=None))
         monkeypatch.setitem(TABLES["npu"], name, kernel)
-        device_dispatch._KERNEL_CACHE["npu"].pop(name, None)
+        device_dispatch.KERNEL_CACHE["npu"].pop(name, None)
         replay.bindings_of.clear()  # compiled steps use a separate table, derived from this one
         names.append(name)
         before = device_dispatch.FALLBACKS.get(("npu", name), 0)
@@ -37,7 +37,7 @@ def planted(npu, monkeypatch):
     monkeypatch.undo()
     replay.bindings_of.clear()
     for name in names:
-        device_dispatch._KERNEL_CACHE["npu"].pop(name, None)
+        device_dispatch.KERNEL_CACHE["npu"].pop(name, None)
 
 
 def failing(error):
@@ -71,7 +71,7 @@ def test_cached_kernel_errors_are_raised(npu, planted, error):
     count = planted("erf", kernel)
     for _ in range(3):
         mt.erf(x)
-    assert device_dispatch._KERNEL_CACHE["npu"]["erf"].known  # later calls skip the check of the operands
+    assert device_dispatch.KERNEL_CACHE["npu"]["erf"].known  # later calls skip the check of the operands
     wrong.append(1)
     with pytest.raises(error, match="a mistake"):
         mt.erf(x)

@@ -30,7 +30,7 @@ from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.core.dispatch import autocast, deterministic, dispatcher
-from mindtorch.core.device import device as _device, device_dispatch
+from mindtorch.core.device import device as _device, device_dispatch, device_state
 from mindtorch.core.tensor import dtypes
 from mindtorch.core.autograd import engine, graph as autograd_graph
 from mindtorch.core.autograd.grad_mode import mode
@@ -86,9 +86,9 @@ def _way(name):
 def _recording() -> Iterator[RecordingDevice]:
     device, kind = RecordingDevice(_way, _device.cpu), RECORDED.type
     within, before = device_dispatch.WITHIN, (device_dispatch.WITHIN.on, device_dispatch.WITHIN.there)
-    with _one_at_a_time, device_dispatch.DEVICE_LOCK:
+    with _one_at_a_time, device_state.DEVICE_LOCK:
         TABLES[kind] = {name: device.kernel(name, fn) for name, fn in HOST.items() if name != "to_device"}
-        device_dispatch._KERNEL_CACHE[kind] = {}
+        device_dispatch.KERNEL_CACHE[kind] = {}
         _device.registered[kind] = device
         dispatcher.enable_layer("primitives", "device")
         within.on, within.there = True, RECORDED
@@ -97,7 +97,7 @@ def _recording() -> Iterator[RecordingDevice]:
         finally:
             within.on, within.there = before
             dispatcher.disable_layer("primitives", "device")
-            del _device.registered[kind], device_dispatch._KERNEL_CACHE[kind], TABLES[kind]
+            del _device.registered[kind], device_dispatch.KERNEL_CACHE[kind], TABLES[kind]
 
 
 def _plain_nodes(outs):

@@ -57,8 +57,8 @@ def defer_kernel(name, fn):
                 current.session.flush(f"{name}: the size of its result depends on values")
                 return current.session.call_eagerly(name, fn, handles, kw)
             return current.session.call(name, fn, handles, kw)
-    # Which of a kernel and `alike` runs depends on the geometries that the device has in stock, so a
-    # trace would diverge there.
+    # Which of a kernel and `alike` runs depends on the geometries that the device has in stock, so
+    # a trace would diverge there.
     set_flags(put_off, dataclasses.replace(flags_of(fn), alike=None))
     put_off.__kwdefaults__ = fn.__kwdefaults__ if isinstance(fn, FunctionType | MethodType) else None
     return put_off

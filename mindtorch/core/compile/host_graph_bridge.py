@@ -19,7 +19,7 @@ from mindtorch.backend.device import Device
 from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore import npu, runtime
-from mindtorch.core.device import device as _device, device_dispatch
+from mindtorch.core.device import device as _device, device_dispatch, device_state
 from mindtorch.core.dispatch import dispatcher, primitives
 from mindtorch.core.compile import replay
 from mindtorch.core.autograd import graph as autograd_graph
@@ -48,7 +48,7 @@ def start() -> Device:
     npu_kernels.fill_table(SHADOW.type)
     device = npu.Shadow("CPU")
     device.maker, device.masked = GraphCompiler, MASKED
-    device_dispatch._KERNEL_CACHE[SHADOW.type] = {}
+    device_dispatch.KERNEL_CACHE[SHADOW.type] = {}
     _device.registered[SHADOW.type] = device
     dispatcher.enable_layer("primitives", "device")
     return device
@@ -57,7 +57,7 @@ def start() -> Device:
 def stop() -> None:
     """Reverts `start`."""
     if _device.registered.pop(SHADOW.type, None) is not None:
-        del TABLES[SHADOW.type], device_dispatch._KERNEL_CACHE[SHADOW.type]
+        del TABLES[SHADOW.type], device_dispatch.KERNEL_CACHE[SHADOW.type]
         dispatcher.disable_layer("primitives", "device")
 
 
@@ -124,7 +124,7 @@ class AliasTable:
         """Returns the bridge tensors of `ts`."""
         device: Any = _device.registered[SHADOW.type]
         arrays, handles, outs = self.arrays, self.handles, []
-        with device_dispatch.DEVICE_LOCK:
+        with device_state.DEVICE_LOCK:
             for i, t in enumerate(ts):
                 a = t._array
                 if self.retained[i]:
@@ -156,7 +156,7 @@ def from_graph(ts: Sequence[Any], gradients: bool = False, orders: Sequence[tupl
     if s is not None and s.device.shadows:
         s.finish("")  # starts a new trace segment; not a graph break
     outs: list[Any] = []
-    with device_dispatch.DEVICE_LOCK:
+    with device_state.DEVICE_LOCK:
         for i, t in enumerate(ts):
             if t is None or t._handle is None:
                 outs.append(t)
@@ -177,7 +177,7 @@ def from_graph(ts: Sequence[Any], gradients: bool = False, orders: Sequence[tupl
 
 def _up(gs):
     outs = []
-    with device_dispatch.DEVICE_LOCK:
+    with device_state.DEVICE_LOCK:
         for g in gs:
             outs.append(None if g is None else g if g._handle is not None else device_dispatch.host_to_device(g._array, SHADOW))
     if _wanting(gs):

@@ -41,7 +41,7 @@ from mindtorch.core.compile.segment_compiler import SegmentCompiler
 from mindtorch.core.compile.session_device import SessionBindings, aside, at_first, bindings_of
 from mindtorch.core.compile.trace_cursor import TraceCursor
 from mindtorch.core.compile.trace_tree import Event, Leaf, Trace
-from mindtorch.core.device import device_dispatch
+from mindtorch.core.device import device_dispatch, device_state
 
 __all__ = ["ReplaySession", "Trace", "aside", "at_first", "backward", "bindings_of", "breaks", "counters", "current", "device_of_sessions", "flush", "outside",
            "session"]
@@ -138,12 +138,12 @@ class ReplaySession:
     def flush(self, reason: str) -> None:
         """Flushes all deferred calls. This is a graph break if more calls follow."""
         self.trace.used = True
-        with device_dispatch.DEVICE_LOCK:
+        with device_state.DEVICE_LOCK:
             self._flush(reason)
 
     def finish(self, reason: str) -> None:
         """Ends the run."""
-        with device_dispatch.DEVICE_LOCK:
+        with device_state.DEVICE_LOCK:
             self._flush(reason, last=True)
 
     def _flush(self, reason, last=False):
@@ -191,7 +191,7 @@ def session(trace: Trace) -> Iterator[ReplaySession | None]:
 
     Yields None inside another session, and if no device supports sessions.
     """
-    with device_dispatch.DEVICE_LOCK:  # two threads must not both find no open session
+    with device_state.DEVICE_LOCK:  # two threads must not both find no open session
         device = None if current.session is not None else trace.device or device_of_sessions()
         if device is not None:
             bindings = bindings_of.get(device.type)
@@ -217,7 +217,7 @@ def session(trace: Trace) -> Iterator[ReplaySession | None]:
             raise
         s.finish("")
     finally:
-        with device_dispatch.DEVICE_LOCK:
+        with device_state.DEVICE_LOCK:
             bindings_of[device.type].put(False)
             current.session = None
 

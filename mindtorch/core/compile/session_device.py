@@ -99,7 +99,7 @@ class SessionBindings:
         deferred_execution.use(device)
         while at_first:
             at_first.pop()()
-        self.device, self.table, self.ways = device, TABLES[device.type], device_dispatch._KERNEL_CACHE[device.type]
+        self.device, self.table, self.ways = device, TABLES[device.type], device_dispatch.KERNEL_CACHE[device.type]
         self.lazy_table = {n: defer_kernel(n, fn) for n, fn in self.table.items()}
         self.lazy_ways: dict[str, Any] = {}
         self.lazy_device: Any = SessionDevice(device)
@@ -109,14 +109,14 @@ class SessionBindings:
 
     def current(self, device: Device) -> bool:
         """True if the device's registration has not changed since."""
-        return self.device is device and self.table is TABLES[device.type] and self.ways is device_dispatch._KERNEL_CACHE[device.type]
+        return self.device is device and self.table is TABLES[device.type] and self.ways is device_dispatch.KERNEL_CACHE[device.type]
 
     def put(self, lazy: bool) -> None:
         """Installs the replacements, or restores the originals."""
         for n in self.names:
             device_dispatch.DEVICES[n] = self.lazy_device if lazy else self.device
             TABLES[n] = self.lazy_table if lazy else self.table
-            device_dispatch._KERNEL_CACHE[n] = self.lazy_ways if lazy else self.ways
+            device_dispatch.KERNEL_CACHE[n] = self.lazy_ways if lazy else self.ways
 
 
 #: device type -> its replacements

@@ -44,7 +44,7 @@ def predicate_kernel(name: str) -> Callable[[Tensor, Tensor], Any]:
         if a._handle is None and b._handle is None:
             return answer(a._array, b._array)
         if a._device != b._device:
-            raise device_dispatch._mixed(a._device, b._device)
+            raise device_dispatch.mixed_devices(a._device, b._device)
         return answer(to_host(a), to_host(b))
     return predicate
 

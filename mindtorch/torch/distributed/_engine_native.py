@@ -8,7 +8,7 @@ import numpy as np
 
 from mindtorch.backend.comm import mindspore as comm_native
 from mindtorch.backend.comm.errors import DistBackendError
-from mindtorch.core.device import device_dispatch
+from mindtorch.core.device import device_dispatch, device_state
 from mindtorch.core.tensor.inplace import offset_of
 from mindtorch.core.tensor.tensor import wrap_array
 from mindtorch.core.tensor.storage_impl import host_memory
@@ -44,7 +44,7 @@ class NativeEngine(SocketEngine):
 
         def launch():
             group.alive()
-            with device_dispatch.DEVICE_LOCK:
+            with device_state.DEVICE_LOCK:
                 fn()
 
         def run(*steps):
