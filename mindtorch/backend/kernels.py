@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -29,6 +29,10 @@ class KernelFlags:
         alike    faster kernel for two C-contiguous operands of equal sizes and integer or floating
                  element type; None: none
         varying  constants whose values a graph may get as arguments (`recorder_api.Number`)
+        numbers  True: numbers are passed to MindSpore's primitives unchanged, so that a graph on
+                 Ascend may get them as arguments
+        dynamic_shape  dynamic_shape(handles, constants) -> whether the shapes of the results depend
+                 on values of operands; None: they never do
     """
 
     scalars: bool = False
@@ -37,6 +41,8 @@ class KernelFlags:
     only: frozenset[NpDtype] | None = None
     alike: Kernel | None = None
     varying: frozenset[str] = frozenset()
+    numbers: bool = False
+    dynamic_shape: Callable[[Sequence[Any], dict[str, Any]], bool] | None = None
 
     def accepts_number(self, constant: str) -> bool:
         """True if a graph may pass this constant as an argument."""

@@ -25,8 +25,8 @@ from mindspore.ops import auto_generate as G  # noqa: E402
 from mindspore.ops._primitive_cache import _get_cache_prim  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
-#: Ops whose result is newly allocated and whose output shape depends only on shapes and constants,
-#: and the ops that MindSpore calls in between.
+#: Primitives of MindSpore's, not mindtorch's, whose result is newly allocated and whose output shape
+#: depends only on shapes and constants, and those that MindSpore calls in between.
 PURE = frozenset("""
 Abs Acos Acosh Add AddExt Addcdiv Addcmul Any AddN AddScalar AddcdivExt AddcmulExt Adds AllFinite Argmax ArgMaxWithValue Asin Asinh Atan Atan2 Atanh BitwiseAnd
 BitwiseNot BitwiseOr BitwiseXor
@@ -39,8 +39,9 @@ ReduceAll ReduceAny ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReLU Rel
 Select SeLUExt Sigmoid Sign Silu Sin Sinh Softmax SoftplusExt Sqrt Square Stack StackExt SubExt SubScalar Sub Subs Sum SumExt Tan Tanh ToDtype
 Where Zeros ZerosLike ZerosLikeExt
 """.split())
-#: View ops, which are allowed inside a function that returns newly allocated tensors.
+#: Views of MindSpore's, which are allowed inside a function that returns newly allocated tensors.
 _VIEWS = frozenset("Broadcast BroadcastToView ExpandDims ExpandDimsView Reshape Squeeze Transpose TransposeView View".split())
+#: Primitives of MindSpore's that write to their operands.
 _WRITES = frozenset("Adam AdamWeightDecay ApplyMomentum Assign AssignAdd AssignSub SGD".split())
 #: Functions that MindSpore runs under its own jit: (module, name). `jit_fallback.py` queries those
 #: of this module.

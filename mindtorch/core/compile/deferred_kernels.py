@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import threading
-from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -30,25 +29,13 @@ class _CurrentSession:
 current = _CurrentSession()
 
 
-def _always(handles, kw):
-    return True
-
-
-#: Kernels whose result sizes depend on operand values -> predicate for when they do. These kernels
-#: run before Python continues.
-_DATA_DEPENDENT_SHAPE_OPS: dict[str, Callable[..., bool]] = {
-    **dict.fromkeys(("bincount", "mask_indices", "masked_select", "nonzero", "nonzero_tuple", "unique_indices", "indices_not_equal", "repeat_indices", "unique",
-                     "unique_consecutive", "unique_dim"), _always),
-    "embedding_bag_indices": lambda handles, kw: kw["padding"] >= 0 or handles[1] is not None,
-    "one_hot": lambda handles, kw: kw["num_classes"] < 0}
-
-
 def defer_kernel(name, fn):
     if name in optimizer_formulas.STEPS:
         return _step(name, fn)
     if name == "optimizer_layout":
         return _layout(fn)
-    of_values = _DATA_DEPENDENT_SHAPE_OPS.get(name)
+    # A kernel whose result sizes depend on operand values runs before Python continues.
+    of_values = flags_of(fn).dynamic_shape
     if "generator" in inspect.signature(fn).parameters:
         put_off = _drawing(name, fn)
     else:

@@ -161,9 +161,9 @@ class SegmentCompiler:
             if i in drawn:
                 kw = {k: v.keyed(drawn[i]) if v.__class__ is DeferredRngState else v for k, v in kw.items()}
             if varying:
-                ns = tuple([maker.number(varying[i, j], n, e.name) if (i, j) in varying else n for j, n in enumerate(ns)])
+                ns = tuple([maker.number(varying[i, j], n, e.name, e.fn) if (i, j) in varying else n for j, n in enumerate(ns)])
                 if e.loose:
-                    kw = {k: maker.number(varying[i, k], v, e.name) if (i, k) in varying else v for k, v in kw.items()}
+                    kw = {k: maker.number(varying[i, k], v, e.name, e.fn) if (i, k) in varying else v for k, v in kw.items()}
             with maker.recording():
                 self.calls.run(e, ns, kw, values)
             if maker.broken is not None:

@@ -156,7 +156,7 @@ class AheadOfTimeRecorder:
                 n = positions.get((at, j))
                 self.complete = self.complete and n is not None
                 if n in varying:
-                    given[i] = self.maker.number(n, h, name)
+                    given[i] = self.maker.number(n, h, name, fn)
                 j += 1
         traced_kw = dict(kw)
         for k, v in kw.items():
@@ -165,7 +165,7 @@ class AheadOfTimeRecorder:
                 self.complete = self.complete and n is not None
                 traced_kw[k] = v.keyed(n)
             elif n in varying and flags_of(fn).accepts_number(k):
-                traced_kw[k] = self.maker.number(n, v, name)
+                traced_kw[k] = self.maker.number(n, v, name, fn)
         if not self.complete:
             return fn(*handles, **kw)
         self.complete = False

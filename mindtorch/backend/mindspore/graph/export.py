@@ -177,7 +177,7 @@ class _GraphCell(ms.nn.Cell):
             base(self)
 
 
-#: elementwise primitives of two tensors (CPU target, us for two operands of 1 x 64 x 112 x 112: Add
+#: elementwise primitives of MindSpore's with two tensors (CPU target, us for two operands of 1 x 64 x 112 x 112: Add
 #: 1230, Maximum 1430; for one operand and a scalar: 240, 970)
 _BROADCASTING = frozenset("Add Sub Mul RealDiv Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr Pow".split())
 

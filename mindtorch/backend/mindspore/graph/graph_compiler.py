@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mindtorch.backend.errors import GraphBreak
+from mindtorch.backend.kernels import flags_of
 from mindtorch.backend.mindspore.graph._ascend import ASCEND
 from mindtorch.backend.mindspore.graph._compiled import Graph
 from mindtorch.backend.mindspore.graph._dynamic import Shared
@@ -13,10 +14,6 @@ from mindtorch.backend.mindspore.graph.builder import Recorder
 from mindtorch.backend.mindspore.recorder_api import Number
 from mindtorch.backend.strides import contiguous_strides
 from mindtorch.backend.optimizer_formulas import STEPS
-
-
-#: Ascend kernels whose scalars are passed to primitives unchanged
-_SCALARS = frozenset("add sub mul div add_ sub_ mul_ div_ add_scaled sub_scaled lerp_number".split())
 
 
 class _Group:
@@ -90,12 +87,12 @@ class GraphCompiler:
         """Reason why the kernels that ran last cannot be part of a graph, or None."""
         return self.recorder.broken
 
-    def number(self, key: Any, value: Any, name: str) -> Any:
-        """Returns a scalar that may differ in later runs, in the form that the kernel `name`
-        receives."""
+    def number(self, key: Any, value: Any, name: str, fn: Any) -> Any:
+        """Returns a scalar that may differ in later runs, in the form that the kernel `fn`, called
+        `name`, receives."""
         n = Number(value, ("given", key), self.recorder)
         # Ascend's other kernels receive Python scalars.
-        return n if not ASCEND or name in STEPS or name in _SCALARS else n._seen()
+        return n if not ASCEND or name in STEPS or flags_of(fn).numbers else n._seen()
 
     def recording(self) -> Recorder:
         """Returns the context in which a kernel runs."""

@@ -3,7 +3,7 @@
     kernel("exp", lambda a: op(P.Exp)(a))    a row: a kernel of one expression
     @kernel("exp")                           for every target
     @kernel("conv2d", target="Ascend")       for one target; takes precedence over the kernel for every target
-    @kernel("mul", scalars=True)             see `KernelFlags` in backend/kernels.py for scalars, half, empty, only, alike
+    @kernel("mul", scalars=True)             see `KernelFlags` in backend/kernels.py for the settings
 
 A kernel receives handles (plain MindSpore tensors) in the order of its primitive's signature, and
 the constants by keyword. It returns a new handle or a tuple of new ones. It never returns a handle
@@ -40,16 +40,22 @@ def np_dtypes(names: str) -> frozenset[np.dtype]:
 ALL = np_dtypes("float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128")
 
 
+def _always(handles, constants):
+    return True
+
+
 def kernel(names: str, fn: Any = None, *, target: str | None = None, scalars: bool = False, half: bool = False, empty: bool = False,
-           only: str | None = None, alike: Any = None, varying: str = "") -> Any:
+           only: str | None = None, alike: Any = None, varying: str = "", numbers: bool = False, dynamic_shape: Any = False) -> Any:
     """Registers a kernel under one or several names; returns a decorator if `fn` is None.
 
-    varying: constants whose values a graph may get as arguments (`recorder_api.Number`).
+    The settings are `KernelFlags`. dynamic_shape: True means always.
     """
     if fn is None:
-        return lambda f: kernel(names, f, target=target, scalars=scalars, half=half, empty=empty, only=only, alike=alike, varying=varying)
+        return lambda f: kernel(names, f, target=target, scalars=scalars, half=half, empty=empty, only=only, alike=alike, varying=varying, numbers=numbers,
+                                dynamic_shape=dynamic_shape)
     if target in (None, TARGET):
-        set_flags(fn, KernelFlags(scalars, half, empty, None if only is None else np_dtypes(only), alike, frozenset(varying.split())))
+        set_flags(fn, KernelFlags(scalars, half, empty, None if only is None else np_dtypes(only), alike, frozenset(varying.split()), numbers,
+                                  _always if dynamic_shape is True else dynamic_shape or None))
         for name in names.split():
             ways = _found.setdefault(name, {})
             if target in ways:

@@ -164,3 +164,14 @@ def linear_indices(index: Any, shape: Any, dim: int) -> Any:
     if offset.any():
         r = op(P.Add)(r, table(offset))
     return reshape(r, (-1, 1))
+
+
+# ------------------------------------------------------------------ shapes that depend on values (`KernelFlags.dynamic_shape`)
+def without_classes(handles: Any, constants: Any) -> bool:
+    """True if one_hot derives the number of classes from the largest index."""
+    return constants["num_classes"] < 0
+
+
+def bag_by_values(handles: Any, constants: Any) -> bool:
+    """True if the bags of embedding_bag depend on offsets or on a padding index."""
+    return constants["padding"] >= 0 or handles[1] is not None

@@ -267,7 +267,7 @@ def _is_number(x):
     return not isinstance(x, MSTensor)
 
 
-@ascend("add", scalars=True)
+@ascend("add", scalars=True, numbers=True)
 def _add(a, b):
     if _is_number(a):
         a, b = b, a
@@ -278,7 +278,7 @@ def _add(a, b):
     return op(G.AddScalar)(a, b, 1) if _is_number(b) else op(G.AddExt)(a, b, 1)
 
 
-@ascend("sub", scalars=True)
+@ascend("sub", scalars=True, numbers=True)
 def _sub(a, b):
     if _is_number(a):
         return op(G.SubExt)(tensor_of(a, b), b, 1)
@@ -288,7 +288,7 @@ def _sub(a, b):
 ascend("rsub", lambda a, b: _sub(b, a), scalars=True)
 
 
-@ascend("mul", scalars=True)
+@ascend("mul", scalars=True, numbers=True)
 def _mul(a, b):
     if _is_number(a):
         a, b = b, a
@@ -297,26 +297,26 @@ def _mul(a, b):
     return op(G.Muls)(a, b) if _is_number(b) and b.__class__ is not complex else op(G.Mul)(a, tensor_of(b, a))
 
 
-@ascend("div", scalars=True, only=ALL_FLOATS + COMPLEXES)
+@ascend("div", scalars=True, only=ALL_FLOATS + COMPLEXES, numbers=True)
 def _div(a, b):
     if b.__class__ is complex:
         b = tensor_of(b, a)
     return op(G.Div)(tensor_of(a, b), b) if _is_number(a) else mint.div(a, b)
 
 
-@ascend("add_scaled", scalars=True)
+@ascend("add_scaled", scalars=True, numbers=True)
 def _add_scaled(a, b, *, alpha):
     a, b = tensor_of(a, b), tensor_of(b, a)
     return op(G.AddExt)(a, b, alpha)
 
 
-@ascend("sub_scaled", scalars=True)
+@ascend("sub_scaled", scalars=True, numbers=True)
 def _sub_scaled(a, b, *, alpha):
     a, b = tensor_of(a, b), tensor_of(b, a)
     return op(G.SubExt)(a, b, alpha)
 
 
-ascend("lerp_number", lambda a, b, *, weight: op(G.LerpScalar)(a, b, weight), only=CUBE)
+ascend("lerp_number", lambda a, b, *, weight: op(G.LerpScalar)(a, b, weight), only=CUBE, numbers=True)
 
 
 def _three(prim):

@@ -6,7 +6,7 @@ import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import cast, dtype_of, DTYPES, G, ms, op, reshape, shape_of, UnsupportedByKernel
-from mindtorch.backend.mindspore.kernels._index_utils import counting
+from mindtorch.backend.mindspore.kernels._index_utils import bag_by_values, counting
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
@@ -34,7 +34,7 @@ def _chosen(mask):
     return at
 
 
-@ascend("embedding_bag_indices", only="int64 int32")
+@ascend("embedding_bag_indices", only="int64 int32", dynamic_shape=bag_by_values)
 def _bag_indices(index, offsets, *, rows, include_last, padding, divisor):
     """Does not check offsets and indices."""
     n = math.prod(shape_of(index))

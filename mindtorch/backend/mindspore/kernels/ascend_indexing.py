@@ -10,6 +10,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, ms, number, op, P, reshape, shape_of, stride_of, UnsupportedByKernel
+from mindtorch.backend.mindspore.kernels._index_utils import without_classes
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, strided, zeros
 
 call = op  # `op` under another name, because some kernels below have a parameter named `op`
@@ -195,21 +196,21 @@ def _put(a, values, *indices, dims):
 
 
 # ------------------------------------------------------------------ nonzero, one_hot, searchsorted
-@ascend("nonzero")
+@ascend("nonzero", dynamic_shape=True)
 def _nonzero(a):
     if not shape_of(a):
         return zeros((shape_of(op(G.NonZero)(_line(a)))[0], 0), ms.int64)
     return op(G.NonZero)(a)
 
 
-@ascend("nonzero_tuple mask_indices")
+@ascend("nonzero_tuple mask_indices", dynamic_shape=True)
 def _nonzero_tuple(a):
     r = op(G.NonZero)(_line(a))
     n, d = shape_of(r)
     return tuple([copy(strided(r, (n,), (d,), k)) for k in range(d)])
 
 
-@ascend("one_hot", only="int64")
+@ascend("one_hot", only="int64", dynamic_shape=without_classes)
 def _one_hot(a, *, num_classes):
     if num_classes < 1:
         if num_classes != -1:
@@ -228,7 +229,7 @@ def _searchsorted(sequence, x, sorter, *, right, np_dtype, op: str):
 
 
 # ------------------------------------------------------------------ indices
-@ascend("unique_indices")
+@ascend("unique_indices", dynamic_shape=True)
 def _unique_indices(i, *, n):
     """Returns the distinct indices of a dimension of size n (four launches)."""
     i = reshape(i, (-1,))

@@ -6,7 +6,7 @@ from mindtorch.backend.mindspore.kernels.ascend import CUBE, _is_number, ascend
 _SUPPORTED = CUBE + " int64 int32"
 
 
-@ascend("add_", only=_SUPPORTED)
+@ascend("add_", only=_SUPPORTED, numbers=True)
 def _add(x, y, *, alpha=1):
     if _is_number(y):
         op(G.InplaceAddsExt)(x, y, alpha)
@@ -14,7 +14,7 @@ def _add(x, y, *, alpha=1):
         op(G.InplaceAddExt)(x, y, alpha)
 
 
-@ascend("sub_", only=_SUPPORTED)
+@ascend("sub_", only=_SUPPORTED, numbers=True)
 def _sub(x, y, *, alpha=1):
     if _is_number(y):
         op(G.InplaceSubScalar)(x, y, alpha)
@@ -22,7 +22,7 @@ def _sub(x, y, *, alpha=1):
         op(G.InplaceSubExt)(x, y, alpha)
 
 
-@ascend("mul_", only=_SUPPORTED)
+@ascend("mul_", only=_SUPPORTED, numbers=True)
 def _mul(x, y):
     if _is_number(y):
         op(G.InplaceMuls)(x, y)
@@ -30,7 +30,7 @@ def _mul(x, y):
         op(G.InplaceMul)(x, y)
 
 
-@ascend("div_", only=CUBE)
+@ascend("div_", only=CUBE, numbers=True)
 def _div(x, y, *, rounding_mode=None):
     if rounding_mode is not None:
         raise UnsupportedByKernel

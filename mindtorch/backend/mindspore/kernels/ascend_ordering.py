@@ -53,7 +53,7 @@ def _median_dim(a, *, axis, keepdim):
     return (v, at) if shape_of(a) else (reshape(v, ()), reshape(at, ()))
 
 
-@ascend("repeat_indices")
+@ascend("repeat_indices", dynamic_shape=True)
 def _repeat_indices(counts, *, np_dtype):
     """Returns 0, 1, ..., each repeated `counts` times. Two launches; the length of the result
     depends on the values of `counts`."""
@@ -62,19 +62,19 @@ def _repeat_indices(counts, *, np_dtype):
     return op(G.RepeatInterleaveTensor)(every, reshape(counts, (-1,)), 0, None)
 
 
-@ascend("unique")
+@ascend("unique", dynamic_shape=True)
 def _unique(a, *, inverse, counts):
     v, to, n = op(G.Unique2)(a, True, inverse, counts)
     return v, to if inverse else None, n if counts else None
 
 
-@ascend("unique_dim")
+@ascend("unique_dim", dynamic_shape=True)
 def _unique_dim(a, *, axis, inverse, counts):
     v, to, n = op(G.UniqueDim)(a, True, True, axis)
     return v, to if inverse else None, n if counts else None
 
 
-@ascend("unique_consecutive")
+@ascend("unique_consecutive", dynamic_shape=True)
 def _unique_consecutive(a, *, axis, inverse, counts):
     if not shape_of(a):
         one = (1,) if axis is None else ()
@@ -83,7 +83,7 @@ def _unique_consecutive(a, *, axis, inverse, counts):
     return v, to if inverse else None, n if counts else None
 
 
-ascend("bincount", lambda a, weights, *, minlength: mint.bincount(a, weights, minlength))
+ascend("bincount", lambda a, weights, *, minlength: mint.bincount(a, weights, minlength), dynamic_shape=True)
 
 
 # ------------------------------------------------------------------ membership, order

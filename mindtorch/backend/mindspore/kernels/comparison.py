@@ -125,7 +125,7 @@ def _masked_count(mask, *, shape, axes, keepdim):
 
 
 # ------------------------------------------------------------------ masked select and scatter
-kernel("masked_select", o.by_bits(lambda a, mask: mint.masked_select(a, mask) if ASCEND else op(P.MaskedSelect)(a, mask)))
+kernel("masked_select", o.by_bits(lambda a, mask: mint.masked_select(a, mask) if ASCEND else op(P.MaskedSelect)(a, mask)), dynamic_shape=True)
 
 
 def _scattered(r, mask, src):

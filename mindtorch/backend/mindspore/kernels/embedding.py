@@ -4,8 +4,8 @@ import numpy as np
 from mindtorch.backend.mindspore.kernels._call import (DTYPES, STATE, P, UnsupportedByKernel, cast, runtime_assert, dtype_of, full, host_span, memory_of, ms,
                                                        number, op, reshape,
                                                        shape_of, stype_of)
-from mindtorch.backend.mindspore.kernels._index_utils import (bits, counting, cpu_kernel as kernel, dense, expanded, fresh, part, size_of, table, unbits, view,
-                                                              write, zeros)
+from mindtorch.backend.mindspore.kernels._index_utils import (bag_by_values, bits, counting, cpu_kernel as kernel, dense, expanded, fresh, part, size_of, table,
+                                                              unbits, view, write, zeros)
 from mindtorch.backend.mindspore.kernels.indexing import gathered
 from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.ordering import has_nan
@@ -53,14 +53,14 @@ def _scale(index, *, padding, by_freq, rows, np_dtype):
     return reshape(cast(op(P.NotEqual)(dense(index), number(padding, dtype_of(index))), d), (*shape_of(index), 1))
 
 
-@kernel("indices_not_equal")
+@kernel("indices_not_equal", dynamic_shape=True)
 def _indices_not_equal(index, *, value):
     r = op(P.NonZero)(op(P.NotEqual)(reshape(dense(index), (-1,)), number(value, dtype_of(index))))
     return reshape(r, (-1,))
 
 
 # ------------------------------------------------------------------ embedding_bag
-@kernel("embedding_bag_indices")
+@kernel("embedding_bag_indices", dynamic_shape=bag_by_values)
 def _bag_indices(index, offsets, *, rows, include_last, padding, divisor):
     """Like the host kernel. It reads the offsets on the host, because the result shapes depend on
     them."""

@@ -14,7 +14,7 @@ def _counted(indices, weights, n):
     return op(P.TensorScatterAdd)(zeros((n,), dtype_of(weights)), reshape(indices, (-1, 1)), weights)
 
 
-@kernel("bincount")
+@kernel("bincount", dynamic_shape=True)
 def _bincount(a, weights, *, minlength):
     x = host_span(a)
     if x.min() < 0:

@@ -14,8 +14,7 @@ from mindtorch.backend.mindspore.kernels._call import (COMPLEX, STATE, G, P, Uns
                                                        reshape, shape_of, stype_of)
 from mindtorch.backend.mindspore.kernels._call import runtime_assert as _check
 from mindtorch.backend.mindspore.kernels._index_utils import (bits, cpu_kernel as kernel, dense, expanded, linear_indices, fresh, check_range, part, permuted,
-                                                              size_of,
-                                                         split_at, unbits, view, wrapped, write, zeros)
+                                                              size_of, split_at, unbits, view, without_classes, wrapped, write, zeros)
 
 _NUMERIC = "float32 float64 float16 int64 int32 int16 int8 uint8"
 _BY = {"sum": P.TensorScatterAdd, "mean": P.TensorScatterAdd, "prod": P.TensorScatterMul, "amax": P.TensorScatterMax, "amin": P.TensorScatterMin}
@@ -262,7 +261,7 @@ def _index_fill(a, value, i, *, dim, check):
     return unbits(from_rows(op(P.TensorScatterUpdate)(rows, reshape(i, (-1, 1)), value), shape, dim), a)
 
 
-@kernel("unique_indices")
+@kernel("unique_indices", dynamic_shape=True)
 def _unique_indices(i, *, n):
     """Returns the distinct indices into a dimension of n elements, sorted."""
     v = op(P.Sort, 0, False)(wrapped(reshape(dense(i), (-1,)), n))[0]
@@ -438,13 +437,13 @@ def nonzero_indices(a):
     return op(P.NonZero)(dense(a) if shape_of(a) else reshape(a, (1,)))
 
 
-@kernel("nonzero")
+@kernel("nonzero", dynamic_shape=True)
 def _nonzero(a):
     r = nonzero_indices(a)
     return r if shape_of(a) else zeros((shape_of(r)[0], 0), ms.int64)
 
 
-@kernel("nonzero_tuple mask_indices")
+@kernel("nonzero_tuple mask_indices", dynamic_shape=True)
 def _nonzero_tuple(a):
     r = nonzero_indices(a)
     n, d = shape_of(r)
@@ -476,7 +475,7 @@ def _unravel_index(a, *, size):
     return tuple(reversed(out))
 
 
-@kernel("one_hot")
+@kernel("one_hot", dynamic_shape=without_classes)
 def _one_hot(a, *, num_classes):
     if dtype_of(a) is not ms.int64:
         raise UnsupportedByKernel

@@ -248,14 +248,14 @@ def _back(inverse, at):
     return op(P.TensorScatterUpdate)(zeros(shape_of(inverse), ms.int64), reshape(at, (-1, 1)), inverse)
 
 
-@kernel("unique", only=_REAL)
+@kernel("unique", only=_REAL, dynamic_shape=True)
 def _unique(a, *, inverse, counts):
     v, at = ordered(reshape(dense(a), (-1,)), 0, False)
     v, to, n = _runs(v, None)
     return _requested(v, reshape(_back(to, at), shape_of(a)) if inverse else None, n, inverse, counts)
 
 
-@kernel("unique_dim", only=_REAL)
+@kernel("unique_dim", only=_REAL, dynamic_shape=True)
 def _unique_dim(a, *, axis, inverse, counts):
     shape = shape_of(a)
     rest = [d for d in range(len(shape)) if d != axis]
@@ -274,7 +274,7 @@ def _unique_dim(a, *, axis, inverse, counts):
     return _requested(v, _back(to, at) if inverse else None, count, inverse, counts)
 
 
-@kernel("unique_consecutive", only=_REAL)
+@kernel("unique_consecutive", only=_REAL, dynamic_shape=True)
 def _unique_consecutive(a, *, axis, inverse, counts):
     if shape_of(a):
         return _requested(*_runs(a, axis), inverse, counts)

@@ -47,7 +47,7 @@ def _repeat_each(a, *, n, dim):
     return unbits(reshape(op(P.Tile)(reshape(bits(a), (before * m, 1, after)), (1, n, 1)), shape), a)
 
 
-@kernel("repeat_indices")
+@kernel("repeat_indices", dynamic_shape=True)
 def _repeat_indices(counts, *, np_dtype):
     # The length of the result depends on the values, so this synchronizes.
     if ASCEND:
