@@ -26,18 +26,12 @@ from mindtorch.core.dispatch.deterministic import MODE, fill_array
 from mindtorch.core.dispatch.dispatcher import dispatch_state
 from mindtorch.core.dispatch.codegen import EMPTY, compile_template, parameters
 from mindtorch.core.dispatch.generated_files import declaration
-from mindtorch.core.tensor.dtypes import as_np, of_np
+from mindtorch.core.tensor.dtypes import as_np, of_np, cpp_names
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.op_schema import CONDITIONS, OPS, OpSchema, parse_tags
 from mindtorch.core.dispatch.primitives import HOST, saved_hooks, sequence
 from mindtorch.core.tensor.tensor import Tensor, bump_version, replace_memory, wrap_array, is_tensor
-
-
-#: C++ names of dtypes, as in PyTorch's errors for `out=`
-_TYPE_SPELLINGS = {"float32": "float", "float64": "double", "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char",
-                   "uint8": "unsigned char",
-          "float16": "c10::Half", "bfloat16": "c10::BFloat16", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
 
 
 class SameDtype:
@@ -67,7 +61,7 @@ class SameDtype:
 
 
 def _other_dtype(want, have):
-    return RuntimeError(f"Expected out tensor to have dtype {_TYPE_SPELLINGS.get(want.name, want.name)}, but got {_TYPE_SPELLINGS.get(have.name, have.name)} "
+    return RuntimeError(f"Expected out tensor to have dtype {cpp_names(want).spelled}, but got {cpp_names(have).spelled} "
                         f"instead")
 
 

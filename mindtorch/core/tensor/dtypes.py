@@ -5,7 +5,7 @@ so MindSpore's APIs accept it directly and ``torch.float32 == mindspore.float32`
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -307,3 +307,41 @@ class iinfo:
 
     def __hash__(self):
         return hash(self.dtype)
+
+
+class CppNames(NamedTuple):
+    """The names that PyTorch's error messages use for a dtype."""
+
+    #: at::ScalarType: "Long"
+    scalar: str
+    #: the C++ type as PyTorch registers it: "long long"
+    type: str
+    #: the C++ type as the compiler prints it: "long int"
+    spelled: str
+    #: the legacy tensor type: "torch.LongTensor"
+    tensor: str
+
+
+#: NumPy's name of a dtype -> its names in C++
+CPP_NAMES = {
+    "float32": CppNames("Float", "float", "float", "torch.FloatTensor"),
+    "float64": CppNames("Double", "double", "double", "torch.DoubleTensor"),
+    "int64": CppNames("Long", "long long", "long int", "torch.LongTensor"),
+    "int32": CppNames("Int", "int", "int", "torch.IntTensor"),
+    "int16": CppNames("Short", "short", "short int", "torch.ShortTensor"),
+    "int8": CppNames("Char", "signed char", "signed char", "torch.CharTensor"),
+    "uint8": CppNames("Byte", "unsigned char", "unsigned char", "torch.ByteTensor"),
+    "bool": CppNames("Bool", "bool", "bool", "CPUBoolType"),
+    "complex64": CppNames("ComplexFloat", "c10::complex<float>", "c10::complex<float>", "torch.ComplexFloatTensor"),
+    "complex128": CppNames("ComplexDouble", "c10::complex<double>", "c10::complex<double>", "torch.ComplexDoubleTensor"),
+    "float16": CppNames("Half", "c10::Half", "c10::Half", "torch.HalfTensor"),
+    "bfloat16": CppNames("BFloat16", "c10::BFloat16", "c10::BFloat16", "torch.BFloat16Tensor"),
+    "uint16": CppNames("UInt16", "uint16", "uint16", "UInt16"),
+    "uint32": CppNames("UInt32", "uint32", "uint32", "UInt32"),
+    "uint64": CppNames("UInt64", "uint64", "uint64", "UInt64"),
+}
+
+
+def cpp_names(d: NpDtype) -> CppNames:
+    """Returns the names of a NumPy dtype in C++; NumPy's name for a dtype that PyTorch has not."""
+    return CPP_NAMES.get(d.name) or CppNames(d.name, d.name, d.name, d.name)

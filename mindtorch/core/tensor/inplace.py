@@ -31,6 +31,7 @@ from mindtorch.backend.device import GeometryArray, storage_array as home_array
 from mindtorch.backend.interface import Array, Sizes, Strides, NpDtype
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.strides import contiguous_strides
+from mindtorch.core.tensor.dtypes import cpp_names
 from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import conj_neg_bits, storage_impl, tensor_wrappers
 from mindtorch.core.device import device_dispatch
@@ -323,14 +324,9 @@ def check_cast(src: NpDtype, dst: NpDtype) -> None:
         raise RuntimeError(f"result type {scalar_type_name(src)} can't be cast to the desired output type {scalar_type_name(dst)}")
 
 
-_SCALAR_TYPE_NAMES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
-                      "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "float16": "Half",
-                      "bfloat16": "BFloat16", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
-
-
 def scalar_type_name(d: NpDtype) -> str:
     """Returns PyTorch's scalar type name of a dtype: Float, Long, ..."""
-    return _SCALAR_TYPE_NAMES.get(d.name, d.name)
+    return cpp_names(d).scalar
 
 
 # ------------------------------------------------------------------ writing

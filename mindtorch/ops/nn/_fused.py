@@ -2,7 +2,7 @@
 checks."""
 from mindtorch.core.tensor import inplace as alias
 from mindtorch.core.autograd import engine
-from mindtorch.core.tensor.dtypes import F32, LOW
+from mindtorch.core.tensor.dtypes import F32, LOW, cpp_names
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.autograd.grad_mode import enable_grad, mode
 from mindtorch.core.dispatch.op_registry import any_grad
@@ -124,24 +124,16 @@ def dim_of(dim, ndim):
     return dim + lo if dim < 0 else dim
 
 
-_TITLES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
-           "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "float16": "Half",
-           "bfloat16": "BFloat16"}
-_CNAMES = {"float32": "float", "float64": "double", "int64": "long long", "int32": "int", "int16": "short", "int8": "signed char",
-           "uint8": "unsigned char", "bool": "bool", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
-           "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
-
-
 def scalar_type_name(x):
     """Returns PyTorch's C++ scalar type name of a tensor's dtype ("Long")."""
     d = getattr(x, "_np_dtype", x)
     d = getattr(d, "dtype", d)
-    return _TITLES.get(d.name, d.name)
+    return cpp_names(d).scalar
 
 
 def c_type_name(x):
     """Returns PyTorch's C type name of a tensor's dtype ("float")."""
-    return _CNAMES.get(x._np_dtype.name, x._np_dtype.name)
+    return cpp_names(x._np_dtype).type
 
 
 def check_floating(name, x, complex_ok=False):

@@ -1,7 +1,7 @@
 """Embedding lookups: embedding, embedding_bag."""
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.tensor.inplace import store
-from mindtorch.core.tensor.dtypes import F32, F64, I32, I64
+from mindtorch.core.tensor.dtypes import F32, F64, I32, I64, cpp_names
 from mindtorch.core.tensor.stride_rules import as_computed
 from mindtorch.core.tensor.sparse import sparse_of
 from mindtorch.core.dispatch.op_registry import register_op
@@ -9,7 +9,7 @@ from mindtorch.core.dispatch.op_schema import Bool, Float, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import attributes, bump_version, saved_to_tensor
 from mindtorch.ops.basic import cast, new_full
-from mindtorch.ops.nn._fused import check_tensor_arg, scalar_type_name
+from mindtorch.ops.nn._fused import check_tensor_arg
 
 
 # ------------------------------------------------------------------ embedding
@@ -53,12 +53,6 @@ def _sparse_grad(index, rows, size):
     return r
 
 
-_CLASSES = {"float32": "torch.FloatTensor", "float64": "torch.DoubleTensor", "float16": "torch.HalfTensor",
-            "int16": "torch.ShortTensor", "int8": "torch.CharTensor", "uint8": "torch.ByteTensor", "bool": "CPUBoolType",
-            "int32": "torch.IntTensor", "int64": "torch.LongTensor", "bfloat16": "torch.BFloat16Tensor",
-            "complex64": "torch.ComplexFloatTensor", "complex128": "torch.ComplexDoubleTensor"}
-
-
 def _index(name, indices):
     """Returns the indices as int64. Kernels check that they are in range."""
     d = indices._np_dtype
@@ -70,7 +64,7 @@ def _index(name, indices):
 
 
 def _tensor_type_name(d):
-    return _CLASSES.get(d.name, scalar_type_name(d))
+    return cpp_names(d).tensor
 
 
 def _of_other_type(what, wanted, d, name):
