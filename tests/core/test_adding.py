@@ -203,7 +203,7 @@ def test_an_op_with_all_rules_changes_four_files(tmp_path):
     """Appends an op, its gradient, JVP and vmap rules, a kernel for the cpu and the npu, and its
     test to a copy of the package, and runs that test there."""
     root = pathlib.Path(__file__).parents[2]
-    shutil.copytree(root / "mindtorch", tmp_path / "mindtorch", copy_function=os.symlink)
+    shutil.copytree(root / "mindtorch", tmp_path / "mindtorch", copy_function=os.symlink, ignore=shutil.ignore_patterns("_generated", "__pycache__"))
     for name, code in ADDED.items():
         path, text = tmp_path / name, (root / name).read_text("utf-8") if (root / name).exists() else ""
         path.unlink(missing_ok=True)

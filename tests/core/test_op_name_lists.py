@@ -9,7 +9,6 @@ PACKAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "mindtorch"
 
 #: file -> why a literal list of op names there is not a view of the records
 EXCEPTIONS = {
-    "core/compile/deferred_kernels.py": "kernels that must run at once: a property of the host kernel",
     "core/mindspore/functional_grad.py": "methods of MindSpore's tensors",
     "core/tensor/return_types.py": "names of result classes",
     "core/transforms/vmap.py": "primitives that vmap refuses, beside its rules",

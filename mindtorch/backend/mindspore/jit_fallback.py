@@ -33,7 +33,7 @@ from mindspore.graph import _parse, api as _api  # noqa: E402
 _MINDSPORE = os.path.dirname(os.path.abspath(ms.__file__)) + os.sep
 # the project's only module for MindSpore's compiler
 _READABLE = os.path.join("mindspore", "graph", "_readable.py")
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
 #: set by core.mindspore_ops: runs a MindSpore function as part of a compiled step, or returns NO
@@ -66,10 +66,11 @@ def _facade_name(obj):
     if is_module(obj):
         return f"the module {type(obj).__name__}"
     if isinstance(obj, (types.FunctionType, types.MethodType)):
-        # Functions generated from source have no file: their `__module__` decides. Graphs of native
-        # ops have a file.
+        # Functions generated from source have no file, or one outside the package: their
+        # `__module__` decides. Graphs of native ops have a file.
         file = getattr(getattr(obj, "__code__", None), "co_filename", "")
-        ours = file.startswith(_HERE) and not file.endswith(_READABLE) or file.startswith("<") and _ours(obj.__module__ or "")
+        ours = file.startswith(_HERE) and not file.endswith(_READABLE) or (
+            file.startswith("<") or os.path.basename(os.path.dirname(file)) == "_generated") and _ours(obj.__module__ or "")
         return f"the function {obj.__name__}" if ours else None
     if isinstance(obj, functools.partial):
         return _facade_name(obj.func)

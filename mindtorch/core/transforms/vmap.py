@@ -81,8 +81,11 @@ class VmapLevel(functorch_levels.TransformLevel):
         self.outside, self.deep, self.marks = mode.on, False, marks
 
     def __enter__(self) -> VmapLevel:
-        while at_first:
-            at_first.pop()()
+        if at_first:
+            # Imports, which may be repeated: another thread that enters now waits for them.
+            for hook in list(at_first):
+                hook()
+            at_first.clear()
         if self.marks:
             functorch_levels.TransformLevel.__enter__(self)
         else:

@@ -24,46 +24,6 @@ def _inplace(module, text=""):
     return text
 
 
-class _MaybeInplace(Module):
-    """Base class of the activations whose only option is `inplace`."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace=False):
-        super().__init__()
-        self.inplace = inplace
-
-    def extra_repr(self):
-        return _inplace(self)
-
-
-class _Alpha(Module):
-    """Base class of ELU and CELU."""
-
-    __constants__ = ["alpha", "inplace"]
-
-    def __init__(self, alpha=1.0, inplace=False):
-        super().__init__()
-        self.alpha = alpha
-        self.inplace = inplace
-
-    def extra_repr(self):
-        return _inplace(self, f"alpha={self.alpha}")
-
-
-class _Shrink(Module):
-    """Base class of the shrinkage functions."""
-
-    __constants__ = ["lambd"]
-
-    def __init__(self, lambd=0.5):
-        super().__init__()
-        self.lambd = lambd
-
-    def extra_repr(self):
-        return f"{self.lambd}"
-
-
 class Threshold(Module):
     """x where x > threshold, else `value`."""
 
@@ -82,11 +42,20 @@ class Threshold(Module):
         return _inplace(self, f"threshold={self.threshold}, value={self.value}")
 
 
-class ReLU(_MaybeInplace):
+class ReLU(Module):
     """max(0, x)."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
 
     def forward(self, input):
         return F.relu(input, inplace=self.inplace)
+
+    def extra_repr(self):
+        return _inplace(self)
 
 
 class RReLU(Module):
@@ -149,13 +118,17 @@ class Sigmoid(Module):
         return torch.sigmoid(input)
 
 
-class Hardsigmoid(_MaybeInplace):
+class Hardsigmoid(Module):
     """min(max(0, x + 3), 6) / 6."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
 
     def forward(self, input):
         return F.hardsigmoid(input, self.inplace)
-
-    extra_repr = Module.extra_repr
 
 
 class Tanh(Module):
@@ -165,48 +138,99 @@ class Tanh(Module):
         return torch.tanh(input)
 
 
-class SiLU(_MaybeInplace):
+class SiLU(Module):
     """x sigmoid(x)."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
 
     def forward(self, input):
         return F.silu(input, inplace=self.inplace)
 
+    def extra_repr(self):
+        return _inplace(self)
 
-class Mish(_MaybeInplace):
+
+class Mish(Module):
     """x tanh(softplus(x))."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
 
     def forward(self, input):
         return F.mish(input, inplace=self.inplace)
 
+    def extra_repr(self):
+        return _inplace(self)
 
-class Hardswish(_MaybeInplace):
+
+class Hardswish(Module):
     """x min(max(0, x + 3), 6) / 6."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
 
     def forward(self, input):
         return F.hardswish(input, self.inplace)
 
-    extra_repr = Module.extra_repr
 
-
-class ELU(_Alpha):
+class ELU(Module):
     """x for x > 0, else alpha (exp(x) - 1)."""
+
+    __constants__ = ["alpha", "inplace"]
+
+    def __init__(self, alpha=1.0, inplace=False):
+        super().__init__()
+        self.alpha = alpha
+        self.inplace = inplace
 
     def forward(self, input):
         return F.elu(input, self.alpha, self.inplace)
 
+    def extra_repr(self):
+        return _inplace(self, f"alpha={self.alpha}")
 
-class CELU(_Alpha):
+
+class CELU(Module):
     """max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
+
+    __constants__ = ["alpha", "inplace"]
+
+    def __init__(self, alpha=1.0, inplace=False):
+        super().__init__()
+        self.alpha = alpha
+        self.inplace = inplace
 
     def forward(self, input):
         return F.celu(input, self.alpha, self.inplace)
 
+    def extra_repr(self):
+        return _inplace(self, f"alpha={self.alpha}")
 
-class SELU(_MaybeInplace):
+
+class SELU(Module):
     """The self-normalizing ELU of Klambauer et al. (2017)."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
 
     def forward(self, input):
         return F.selu(input, self.inplace)
+
+    def extra_repr(self):
+        return _inplace(self)
 
 
 class GLU(Module):
@@ -241,11 +265,20 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
-class Hardshrink(_Shrink):
+class Hardshrink(Module):
     """x where |x| > lambd, else 0."""
+
+    __constants__ = ["lambd"]
+
+    def __init__(self, lambd=0.5):
+        super().__init__()
+        self.lambd = lambd
 
     def forward(self, input):
         return F.hardshrink(input, self.lambd)
+
+    def extra_repr(self):
+        return f"{self.lambd}"
 
 
 class LeakyReLU(Module):
@@ -289,11 +322,20 @@ class Softplus(Module):
         return f"beta={self.beta}, threshold={self.threshold}"
 
 
-class Softshrink(_Shrink):
+class Softshrink(Module):
     """x moved towards 0 by lambd; values in [-lambd, lambd] become 0."""
+
+    __constants__ = ["lambd"]
+
+    def __init__(self, lambd=0.5):
+        super().__init__()
+        self.lambd = lambd
 
     def forward(self, input):
         return F.softshrink(input, self.lambd)
+
+    def extra_repr(self):
+        return str(self.lambd)
 
 
 class PReLU(Module):

@@ -91,23 +91,7 @@ def _shape(normalized_shape):
     return (normalized_shape,) if isinstance(normalized_shape, numbers.Integral) else tuple(normalized_shape)
 
 
-class _Affine(Module):
-    """Base class of normalizations with a weight and a bias, each of which may be absent."""
-
-    def _make_parameters(self, shape, affine, bias, device, dtype):
-        for name, there in (("weight", affine), ("bias", affine and bias)):
-            self.register_parameter(name, Parameter(torch.empty(shape, device=device, dtype=dtype)) if there else None)
-        self.reset_parameters()
-
-    def reset_parameters(self):
-        """Resets the weight to 1 and the bias to 0."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
-
-
-class LayerNorm(_Affine):
+class LayerNorm(Module):
     """Normalizes over the last dimensions, which have the shape `normalized_shape`."""
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
@@ -117,7 +101,17 @@ class LayerNorm(_Affine):
         self.normalized_shape = _shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self._make_parameters(self.normalized_shape, elementwise_affine, bias, device, dtype)
+        for name, there in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
+            p = Parameter(torch.empty(self.normalized_shape, device=device, dtype=dtype)) if there else None
+            self.register_parameter(name, p)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """Resets the weight to 1 and the bias to 0."""
+        if self.elementwise_affine:
+            init.ones_(self.weight)
+            if self.bias is not None:
+                init.zeros_(self.bias)
 
     def forward(self, input):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -127,7 +121,7 @@ class LayerNorm(_Affine):
                 f"bias={self.bias is not None}")
 
 
-class GroupNorm(_Affine):
+class GroupNorm(Module):
     """Normalizes (N, C, *) over groups of C / num_groups channels."""
 
     __constants__ = ["num_groups", "num_channels", "eps", "affine"]
@@ -140,7 +134,17 @@ class GroupNorm(_Affine):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        self._make_parameters(num_channels, affine, bias, device, dtype)
+        for name, there in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(name, Parameter(torch.empty(num_channels, device=device,
+                                                                dtype=dtype)) if there else None)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """Resets the weight to 1 and the bias to 0."""
+        if self.affine:
+            init.ones_(self.weight)
+            if self.bias is not None:
+                init.zeros_(self.bias)
 
     def forward(self, input):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

@@ -1,7 +1,4 @@
 """Pooling layers (https://pytorch.org/docs/stable/nn.html#pooling-layers)."""
-from collections.abc import Callable
-from typing import Any
-
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.modules.utils import _pair, _single, _triple
@@ -55,23 +52,23 @@ class MaxPool3d(_MaxPoolNd):
 
 
 class _MaxUnpoolNd(Module):
-    _each: Callable[[Any], tuple]  # repeats a number for each dimension
-
-    def __init__(self, kernel_size, stride=None, padding=0):
-        super().__init__()
-        self.kernel_size = self._each(kernel_size)
-        self.stride = self._each(kernel_size if stride is None else stride)
-        self.padding = self._each(padding)
-
     def extra_repr(self):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+def _unpool_init(self, each, kernel_size, stride, padding):
+    Module.__init__(self)
+    self.kernel_size = each(kernel_size)
+    self.stride = each(kernel_size if stride is None else stride)
+    self.padding = each(padding)
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
     """Scatters the values of a MaxPool1d to their original positions; all other elements are zero.
     """
 
-    _each = staticmethod(_single)
+    def __init__(self, kernel_size, stride=None, padding=0):
+        _unpool_init(self, _single, kernel_size, stride, padding)
 
     def forward(self, input, indices, output_size=None):
         return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
@@ -81,7 +78,8 @@ class MaxUnpool2d(_MaxUnpoolNd):
     """Scatters the values of a MaxPool2d to their original positions; all other elements are zero.
     """
 
-    _each = staticmethod(_pair)
+    def __init__(self, kernel_size, stride=None, padding=0):
+        _unpool_init(self, _pair, kernel_size, stride, padding)
 
     def forward(self, input, indices, output_size=None):
         return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
@@ -91,7 +89,8 @@ class MaxUnpool3d(_MaxUnpoolNd):
     """Scatters the values of a MaxPool3d to their original positions; all other elements are zero.
     """
 
-    _each = staticmethod(_triple)
+    def __init__(self, kernel_size, stride=None, padding=0):
+        _unpool_init(self, _triple, kernel_size, stride, padding)
 
     def forward(self, input, indices, output_size=None):
         return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
@@ -119,30 +118,38 @@ class AvgPool1d(_AvgPoolNd):
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
-class _DividedAvgPoolNd(_AvgPoolNd):
+def _avg_init(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    Module.__init__(self)
+    self.kernel_size = kernel_size
+    self.stride = kernel_size if stride is None else stride
+    self.padding = padding
+    self.ceil_mode = ceil_mode
+    self.count_include_pad = count_include_pad
+    self.divisor_override = divisor_override
+
+
+class AvgPool2d(_AvgPoolNd):
+    """Average pooling of (N, C, H, W)."""
+
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
                  divisor_override=None):
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.ceil_mode = ceil_mode
-        self.count_include_pad = count_include_pad
-        self.divisor_override = divisor_override
-
-
-class AvgPool2d(_DividedAvgPoolNd):
-    """Average pooling of (N, C, H, W)."""
+        _avg_init(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def forward(self, input):
         return F.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
                             self.divisor_override)
 
 
-class AvgPool3d(_DividedAvgPoolNd):
+class AvgPool3d(_AvgPoolNd):
     """Average pooling of (N, C, D, H, W)."""
+
+    __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
+
+    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+                 divisor_override=None):
+        _avg_init(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def forward(self, input):
         return F.avg_pool3d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
@@ -154,41 +161,44 @@ class AvgPool3d(_DividedAvgPoolNd):
             self.__dict__.setdefault(name, default)
 
 
-class _FractionalMaxPoolNd(Module):
-    __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
-    _each: Callable[[Any], tuple]  # repeats a number for each dimension
-
-    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
-        super().__init__()
-        self.kernel_size = self._each(kernel_size)
-        self.return_indices = return_indices
-        self.register_buffer("_random_samples", _random_samples)
-        self.output_size = self._each(output_size) if output_size is not None else None
-        self.output_ratio = self._each(output_ratio) if output_ratio is not None else None
-        if output_size is None and output_ratio is None:
-            raise ValueError(f"{type(self).__name__} requires specifying either an output size, or a pooling ratio")
-        if output_size is not None and output_ratio is not None:
-            raise ValueError("only one of output_size and output_ratio may be specified")
-        if output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
-            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+def _fractional_init(self, each, kernel_size, output_size, output_ratio, return_indices, random_samples):
+    Module.__init__(self)
+    name = type(self).__name__
+    self.kernel_size = each(kernel_size)
+    self.return_indices = return_indices
+    self.register_buffer("_random_samples", random_samples)
+    self.output_size = each(output_size) if output_size is not None else None
+    self.output_ratio = each(output_ratio) if output_ratio is not None else None
+    if output_size is None and output_ratio is None:
+        raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+    if output_size is not None and output_ratio is not None:
+        raise ValueError("only one of output_size and output_ratio may be specified")
+    if output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+        raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
 
-class FractionalMaxPool2d(_FractionalMaxPoolNd):
+class FractionalMaxPool2d(Module):
     """Max pooling over randomly placed 2-D windows, with a given output size or ratio of output to
     input size."""
 
-    _each = staticmethod(_pair)
+    __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
+
+    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        _fractional_init(self, _pair, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
     def forward(self, input):
         return F.fractional_max_pool2d(input, self.kernel_size, self.output_size, self.output_ratio,
                                        self.return_indices, _random_samples=self._random_samples)
 
 
-class FractionalMaxPool3d(_FractionalMaxPoolNd):
+class FractionalMaxPool3d(Module):
     """Max pooling over randomly placed 3-D windows, with a given output size or ratio of output to
     input size."""
 
-    _each = staticmethod(_triple)
+    __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
+
+    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        _fractional_init(self, _triple, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
     def forward(self, input):
         return F.fractional_max_pool3d(input, self.kernel_size, self.output_size, self.output_ratio,
