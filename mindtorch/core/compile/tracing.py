@@ -162,6 +162,12 @@ class Tracer:
         self.arrays[id(t._array)] = (value, t._array)
         return value
 
+    def bind_parameter(self, t):
+        """Makes the tensor, which has a name, a parameter of the graph and returns its Value."""
+        name = self.names[id(t)]
+        v = self.parameters[name] = self.new(t, "parameter", name=name, tensor=t)
+        return self.bind(t, v)
+
     def new(self, t, kind, **more):
         return Value(kind, t._array.shape, dtype_name(t._array.dtype), t._array if t._handle.__class__ is not ConjNegBits else hooks.bits_values(t), **more)
 
@@ -180,11 +186,8 @@ class Tracer:
             if k.value.dynamic:
                 raise TraceError(f"tracing: a tensor of shape {list(t._array.shape)} was modified in place by code that the trace cannot "
                                  "record")
-        name = self.names.get(id(t))
-        if name is not None:
-            v = self.new(t, "parameter", name=name, tensor=t)
-            self.parameters[name] = v
-            return self.bind(t, v)
+        if id(t) in self.names:
+            return self.bind_parameter(t)
         same = self.arrays.get(id(t._array))
         if same is not None and k is None:
             return self.bind(t, same[0])  # .data, detach(): another object on the same memory
@@ -389,11 +392,8 @@ class AsRan(Tracer):
         k = self.known.get(id(t))
         if k is not None:
             return k.value
-        name = self.names.get(id(t))
-        if name is not None:
-            v = self.new(t, "parameter", name=name, tensor=t)
-            self.parameters[name] = v
-            return self.bind(t, v)
+        if id(t) in self.names:
+            return self.bind_parameter(t)
         same = self.arrays.get(id(t._array))
         if same is not None:
             detach = dispatcher.DISPATCH_ENTRIES[type(t).detach]
