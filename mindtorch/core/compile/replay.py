@@ -230,7 +230,7 @@ class _Backward:
 
     def __init__(self):
         #: trace -> (first, last) sequence numbers that enclose the nodes of its last forward run
-        #: (tape.sequence)
+        #: (`sequence` in core/autograd/graph.py)
         self.spans: dict[Trace, tuple[int, int]] = {}
 
     def follows(self, trace: Trace, first: int, last: int) -> None:

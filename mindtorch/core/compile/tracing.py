@@ -162,6 +162,14 @@ class Tracer:
         self.arrays[id(t._array)] = (value, t._array)
         return value
 
+    def parameter(self, t):
+        """Returns a new parameter for a tensor that has a name, else None."""
+        name = self.names.get(id(t))
+        if name is None:
+            return None
+        v = self.parameters[name] = self.new(t, "parameter", name=name, tensor=t)
+        return self.bind(t, v)
+
     def new(self, t, kind, **more):
         return Value(kind, t._array.shape, dtype_name(t._array.dtype), t._array if t._handle.__class__ is not ConjNegBits else hooks.bits_values(t), **more)
 
@@ -180,11 +188,9 @@ class Tracer:
             if k.value.dynamic:
                 raise TraceError(f"tracing: a tensor of shape {list(t._array.shape)} was modified in place by code that the trace cannot "
                                  "record")
-        name = self.names.get(id(t))
-        if name is not None:
-            v = self.new(t, "parameter", name=name, tensor=t)
-            self.parameters[name] = v
-            return self.bind(t, v)
+        parameter = self.parameter(t)
+        if parameter is not None:
+            return parameter
         same = self.arrays.get(id(t._array))
         if same is not None and k is None:
             return self.bind(t, same[0])  # .data, detach(): another object on the same memory
@@ -389,11 +395,9 @@ class AsRan(Tracer):
         k = self.known.get(id(t))
         if k is not None:
             return k.value
-        name = self.names.get(id(t))
-        if name is not None:
-            v = self.new(t, "parameter", name=name, tensor=t)
-            self.parameters[name] = v
-            return self.bind(t, v)
+        parameter = self.parameter(t)
+        if parameter is not None:
+            return parameter
         same = self.arrays.get(id(t._array))
         if same is not None:
             detach = dispatcher.DISPATCH_ENTRIES[type(t).detach]

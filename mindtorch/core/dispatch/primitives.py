@@ -218,7 +218,7 @@ def _zeros(meta, gs):
 def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Attaches a new node to the results. `outs` is a Tensor or a tuple of them."""
     if prim.view and INFERENCE.ever and ins[0]._inference:
-        return outs  # see viewed.py
+        return outs  # see core/tensor/view_meta.py
     node: Any = object.__new__(prim.node_class)  # as in new_node
     node._tensor_hooks = node._retains_grad = node._pre_hooks = node._post_hooks = node._saved = node._metadata = None
     node._released = False

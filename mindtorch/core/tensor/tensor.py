@@ -784,16 +784,6 @@ class Parameter(Tensor, MSParameter):
     def __reduce_ex__(self, proto):
         return Tensor.__reduce_ex__(self, proto)
 
-    @property
-    def requires_grad(self) -> bool:
-        return self._requires_grad_
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        if value.__class__ is not bool:
-            raise RuntimeError("requires_grad must be a bool")
-        set_requires_grad(self, value)
-
 
 def _follow(p, t):
     """Rebases a Parameter on the memory and version counter of `t`."""
