@@ -101,13 +101,21 @@ def circles(graph):
     return found
 
 
+def named_modules(source):
+    """Returns the names that a source passes to `import_module` as literals."""
+    calls = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call) and n.args and isinstance(n.args[0], ast.Constant)]
+    return {n.args[0].value for n in calls if getattr(n.func, "attr", getattr(n.func, "id", None)) == "import_module"}
+
+
 def import_graph(name):
     """Returns {module of a layer: modules of the same layer that it imports, also inside
-    functions, but not under `if TYPE_CHECKING`}."""
+    functions and by `import_module("name")`, but not under `if TYPE_CHECKING`}."""
     here = {module: (path, is_package) for path, module, is_package in modules() if floor(module) == name and module != "mindtorch.torch"}
     graph = {}
     for module, (path, is_package) in here.items():
-        targets = {f"{target}.{n}" if f"{target}.{n}" in here else target for _, target, n in imports(path.read_text("utf-8"), module, is_package, typing=False)}
+        source = path.read_text("utf-8")
+        targets = {f"{target}.{n}" if f"{target}.{n}" in here else target for _, target, n in imports(source, module, is_package, typing=False)}
+        targets.update(named_modules(source))
         graph[module] = (targets & here.keys()) - {module}
     return graph
 

@@ -1,12 +1,10 @@
 """aten operators that have no function in PyTorch's public namespaces. Handlers of
 `__torch_dispatch__` and captured graphs call them."""
-import importlib
-
 from mindtorch.core.dispatch.op_registry import OPS
 from mindtorch.core.dispatch.primitives import PRIMITIVES
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import to_host
-from mindtorch.torch import _aten_layer_names
+from mindtorch.torch import _aten_layer_names, _op_sources
 
 _FUNCTIONS = {}
 
@@ -20,7 +18,7 @@ def function(name):
     """Returns the operator as a function, or None."""
     found = _FUNCTIONS.get(name)
     if found is None and name in _aten_layer_names.NAMES:
-        found = _FUNCTIONS[name] = getattr(importlib.import_module("mindtorch.torch._aten_layer_ops"), name)
+        found = _FUNCTIONS[name] = _op_sources.layer_operator(name)
     return found
 
 

@@ -1,10 +1,57 @@
-"""Assigns the hooks of core that are needed from the start and that the facade provides."""
+"""Assigns the hooks of core that are needed from the start and that the facade provides, and what
+lower modules of the facade get from higher ones."""
 from mindtorch.core.hooks import hooks
 from mindtorch.core.mindspore import autograd as mindspore_autograd
-from mindtorch.torch import _function_protocol, _untyped_storage, storage
+from mindtorch.torch import _function_protocol, _op_sources, _untyped_storage, storage
+
+CAPTURE = "followed"
 
 hooks.attach_native_history = mindspore_autograd.wrap_native
 hooks.subclass_made = _function_protocol.subclass_made
 hooks.storage_on = _untyped_storage._on
 hooks.storage_moved = _untyped_storage._moved
 hooks.tensor_of_storage = storage.set_source
+
+
+# ------------------------------------------------------------------ within the facade
+# These modules are imported on first use.
+def _takes_part_class(cls):
+    from mindtorch.torch import _dispatch_protocol
+    return _dispatch_protocol.takes_part_class(cls)
+
+
+def _enrol(t):
+    from mindtorch.torch import _dispatch_protocol
+    _dispatch_protocol.enrol(t)
+
+
+def _layer_operator(name):
+    from mindtorch.torch import _aten_layer_ops
+    return getattr(_aten_layer_ops, name)
+
+
+def _higher_order(name):
+    from mindtorch.torch._higher_order_ops import _operators  # the package registers them
+    return _operators.OPERATORS.get(name)
+
+
+def _higher_order_class():
+    from mindtorch.torch._higher_order import HigherOrderOperator
+    return HigherOrderOperator
+
+
+def _vision():
+    from mindtorch.torch import _vision_ops  # noqa: F401 (defines the operators)
+
+
+def _image():
+    from mindtorch.torch import _image_ops  # noqa: F401 (defines the operators)
+
+
+def _profiler():
+    from mindtorch.torch import _profiler_ops  # noqa: F401 (defines the operators)
+
+
+_function_protocol.takes_part_class, _function_protocol.enrol = _takes_part_class, _enrol
+_op_sources.layer_operator, _op_sources.higher_order, _op_sources.higher_order_class = _layer_operator, _higher_order, _higher_order_class
+_op_sources.modules.update(torchvision=_vision, image=_image, profiler=_profiler)

@@ -5,7 +5,6 @@ This is a layer of the dispatcher (`mindtorch/core/dispatch/dispatcher.py`). It 
 and permanently after the first instance of a user's Tensor subclass is created. Arguments that are
 no tensors but have the method are recognized by their class where a function requires them.
 """
-import importlib
 import sys
 import threading
 from types import FunctionType
@@ -342,6 +341,10 @@ for _name, _f in vars(Tensor).items():
 _core_meta.watch(_meta_wanted)
 
 
+#: Set by `mindtorch/torch/_bootstrap.py` to the functions of `mindtorch/torch/_dispatch_protocol.py`.
+#: `takes_part_class`: true if a class has a `__torch_dispatch__`. `enrol`: records an instance.
+takes_part_class = enrol = None
+
 _known = set()  # subclasses that have been instantiated
 
 
@@ -357,16 +360,13 @@ def subclass_made(cls, made=None):
     if made is not None:
         has_handler = _dispatching.get(cls)
         if has_handler is None:
-            has_handler = _dispatching[cls] = getattr(cls, "__torch_dispatch__", None) is not None and importlib.import_module(
-                # imported here because it depends on this module
-                "mindtorch.torch._dispatch_protocol").takes_part_class(cls)
+            has_handler = _dispatching[cls] = getattr(cls, "__torch_dispatch__", None) is not None and takes_part_class(cls)
         if has_handler:
-            importlib.import_module("mindtorch.torch._dispatch_protocol").enrol(made)
+            enrol(made)
     if cls not in _known:
         _known.add(cls)
         f = getattr(cls, "__torch_function__", None)
-        if getattr(f, "__func__", f) is _tensor_function and getattr(cls, "__torch_dispatch__", None) is not None and importlib.import_module(
-                "mindtorch.torch._dispatch_protocol").takes_part_class(cls):
+        if getattr(f, "__func__", f) is _tensor_function and getattr(cls, "__torch_dispatch__", None) is not None and takes_part_class(cls):
             # `__torch_dispatch__` determines the class of the results
             cls.__torch_function__ = staticmethod(disabled_impl)
         if getattr(cls, "__torch_function__", None) is not disabled_impl and not cls.__module__.startswith(("mindtorch.", "torch.")):

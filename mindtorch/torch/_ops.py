@@ -2,9 +2,8 @@
 them.
 
 `aten` and `prims` resolve to the facade's own functions. Some libraries ship C++ kernels, which
-cannot be loaded here; `_BUILTIN` names the modules that define the same operators in Python.
+cannot be loaded here; the modules of `_op_sources.modules` define the same operators in Python.
 """
-import importlib
 import threading
 import types
 
@@ -12,10 +11,7 @@ from mindtorch.core.autograd import grad_mode
 from mindtorch.core.dispatch.dispatcher import is_enabled
 from mindtorch.core.dispatch.op_registry import OPS
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
-from mindtorch.torch import _schema
-
-_BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops",
-            "profiler": "mindtorch.torch._profiler_ops"}
+from mindtorch.torch import _aten_losses, _aten_ops, _function_protocol as protocol, _op_sources, _schema
 
 #: set by `mindtorch/torch/_dispatch_protocol.py`: (operator, args, kwargs, function that computes
 #: it) -> its result below autograd, after dispatch to modes and operands' classes
@@ -48,7 +44,6 @@ class below_autograd:
 def _dispatched(op, args, kwargs):
     """Returns the result of modes and arguments with `__torch_function__` for a call of an
     operator; NotImplemented if there are none."""
-    from mindtorch.torch import _function_protocol as protocol
     state = protocol.state
     if not state.modes and state.off:
         return NotImplemented
@@ -407,7 +402,7 @@ class _OpNamespace(types.ModuleType):
         if op_name.startswith("__"):
             raise AttributeError(f"Invalid attribute '{op_name}' for '_OpNamespace' '{self.name}'")
         if self.name == "higher_order":
-            packet = importlib.import_module("mindtorch.torch._higher_order_ops._operators").find(op_name)
+            packet = _op_sources.higher_order(op_name)
         else:
             packet = find_packet(self.name, op_name)
         if packet is None:
@@ -422,10 +417,10 @@ class _OpNamespace(types.ModuleType):
 
 def load_builtin(namespace):
     """Imports the module that defines a namespace's operators in Python. True if there is one."""
-    module = _BUILTIN.get(namespace)
-    if module is None:
+    load = _op_sources.modules.get(namespace)
+    if load is None:
         return False
-    importlib.import_module(module)
+    load()
     return True
 
 
@@ -433,7 +428,6 @@ def find_packet(namespace, name):
     """Returns the operator, or None."""
     packet = _packets.get((namespace, name))
     if packet is None and namespace in ("aten", "prims"):
-        from mindtorch.torch import _aten_losses, _aten_ops
         fn = _aten_losses.function(name) or _aten_ops.function(name) or _facade_function(name) or _internal(name)
         if fn is not None:
             packet = _packets[namespace, name] = _AtenPacket(namespace, name, fn)
@@ -488,5 +482,5 @@ def namespace(name):
 
 def __getattr__(name):
     if name == "HigherOrderOperator":
-        return importlib.import_module("mindtorch.torch._higher_order").HigherOrderOperator
+        return _op_sources.higher_order_class()
     raise AttributeError(f"module 'torch._ops' has no attribute '{name}'")

@@ -1,7 +1,5 @@
 """Operators of torch.ops.higher_order. The functions of this package call them if an active mode
 supports such operators."""
-import importlib
-
 from mindtorch.torch._C._more import DispatchKey
 from mindtorch.torch._higher_order import HigherOrderOperator
 
@@ -17,10 +15,3 @@ def operator(name):
         made.py_impl(DispatchKey.CompositeExplicitAutograd)(fn)
         return made
     return register
-
-
-def find(name):
-    """Returns the operator of that name, or None."""
-    if not OPERATORS:
-        importlib.import_module("mindtorch.torch._higher_order_ops")
-    return OPERATORS.get(name)
