@@ -14,7 +14,7 @@ from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops.creation import _reparam  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops.indexing import _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops._checks import check_tensor, wrap_dim
-from mindtorch.ops._operands import scalar
+from mindtorch.ops._operands import no_derivative, scalar
 from mindtorch.ops.basic import cast, conj, lt_, new_full
 from mindtorch.ops.shapes.shape import clone_
 
@@ -125,14 +125,14 @@ def slice_copy(input, dim: Int = 0, start: SymInt = None, end: SymInt = None, st
     return clone_(input[(slice(None),) * axis + (slice(start, end, step),)], fmt="contiguous")
 
 
-@register_op(method=False, out=True)
+@register_op(method=False, out=True, aten="detach_copy.default")
 def detach_copy(input):
-    """Returns a copy without history."""
+    """Returns a copy, through which no gradient can be computed."""
     check_tensor("detach_copy", input)
     return _detach_copy(input)
 
 
-_detach_copy = primitive("detach_copy", "a", raw=True)
+_detach_copy = primitive("detach_copy", "a", no_derivative("detach_copy"), raw=True)
 
 
 @register_op

@@ -6,19 +6,15 @@ from mindtorch.core.dispatch.op_registry import OPS
 
 REDUCTIONS = ("none", "mean", "sum")
 
+
+def _parameters(op):
+    """Returns aten's parameters after input and target, with their defaults."""
+    given = op.signature.parameters
+    return {p: REDUCTIONS.index("mean") if p == "reduction" else given[p].default for p in op.aten_parameters[2:]}
+
+
 #: aten's name -> (function of nn.functional, aten's parameters with their defaults)
-SIGNATURES = {
-    "cross_entropy_loss": ("cross_entropy", {"weight": None, "reduction": 1, "ignore_index": -100, "label_smoothing": 0.0}),
-    "nll_loss": ("nll_loss", {"weight": None, "reduction": 1, "ignore_index": -100}),
-    "mse_loss": ("mse_loss", {"reduction": 1}),
-    "l1_loss": ("l1_loss", {"reduction": 1}),
-    "soft_margin_loss": ("soft_margin_loss", {"reduction": 1}),
-    "multi_margin_loss": ("multi_margin_loss", {"p": 1, "margin": 1.0, "weight": None, "reduction": 1}),
-    "smooth_l1_loss": ("smooth_l1_loss", {"reduction": 1, "beta": 1.0}),
-    "huber_loss": ("huber_loss", {"reduction": 1, "delta": 1.0}),
-    "binary_cross_entropy": ("binary_cross_entropy", {"weight": None, "reduction": 1}),
-    "binary_cross_entropy_with_logits": ("binary_cross_entropy_with_logits", {"weight": None, "pos_weight": None, "reduction": 1}),
-}
+SIGNATURES = {o.aten_name: (o.name, _parameters(o)) for o in OPS.values() if o.main is o and "reduction" in (o.aten_parameters or ())}
 
 
 @functools.cache

@@ -7,6 +7,8 @@ primitives of the gradient are dispatched. Random ops, views and in-place ops ar
 """
 from mindtorch.core.transforms import functorch_levels
 from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.dispatch.primitives import PRIMITIVES
 from mindtorch.core.tensor.dtypes import I64
 from mindtorch.core.autograd.grad_mode import enable_grad, mode
 from mindtorch.core.tensor.tensor import TRANSFORMS, is_tensor
@@ -16,26 +18,18 @@ from mindtorch.torch import _aten_losses, _ops
 #: `__torch_dispatch__`. `unseen`: context manager that disables dispatch to modes and classes.
 takes_part = unseen = None
 
-#: ops with aten's arguments and name ("linalg.qr" is linalg_qr, "nn.functional.elu" is elu),
-#: overload "default"
-_AS_GIVEN = """addmv addbmm addr block_diag renorm dist put aminmax index_reduce lu_unpack rot90 narrow_copy alias_copy expand_copy diagonal_copy
- as_strided_copy permute_copy unsqueeze_copy view_copy unfold_copy t_copy detach_copy split_with_sizes_copy _safe_softmax
- cummax cummin kthvalue mode logcumsumexp bincount masked_scatter scatter_add index_copy index_add complex polar cholesky cholesky_inverse
- cholesky_solve geqrf ormqr triangular_solve diagonal_scatter select_scatter slice_scatter as_strided_scatter unique_consecutive mvlgamma constant_pad_nd
- nonzero_static hardshrink pixel_shuffle pixel_unshuffle linalg.qr linalg.cross linalg.eig linalg.householder_product
- linalg.ldl_factor_ex linalg.ldl_solve linalg.cholesky_ex linalg.lu_factor_ex linalg.lu linalg.lu_solve linalg.inv_ex linalg.solve_triangular linalg.lstsq
- special.i0e special.i1 special.i1e special.xlog1py special.zeta special.entr special.ndtri special.log_ndtr special.erfcx
- nn.functional.elu nn.functional.celu nn.functional.softshrink
- nn.functional.soft_margin_loss nn.functional.multi_margin_loss nn.functional.binary_cross_entropy nn.functional.binary_cross_entropy_with_logits"""
+def _single(op):
+    return lambda arguments: f"{op.aten_name}.{op.aten_overload}"
 
-#: like `_AS_GIVEN`, for ops that have no derivative
-_FLAT = """histc special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 special.modified_bessel_i0 special.modified_bessel_i1
- special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1 special.spherical_bessel_j0"""
 
-_ROWS, _WITHOUT_GRADIENT = {}, frozenset(_FLAT.split())
-for _n in _AS_GIVEN.split() + _FLAT.split():
-    _short = _n.removeprefix("nn.functional.").replace(".", "_")
-    _ROWS[_n] = lambda a, _o=_short + ".default": _o
+#: ops that are declared as a single operator of aten, and those below
+_ROWS = {name: _single(op) for name, op in OPS.items() if op.aten_overload and op.main is op}
+
+
+def _without_gradient(op):
+    """True if the op is a primitive without gradient rules."""
+    f = PRIMITIVES.get(op.name)
+    return f is not None and not f.prim.grads
 
 
 # Entries: functions from the arguments by name (which they may change) to the overload; None if the
@@ -217,7 +211,7 @@ _functions = {}
 def recorded(entry, func, args, kwargs, handler):
     """Returns the result of the handler `ask()`, with its gradient recorded."""
     found = _tensors(args, kwargs)
-    if not (mode.on and any([t._requires_grad_ for t in found])) or entry.op is not None and entry.op.main.qualname in _WITHOUT_GRADIENT:
+    if not (mode.on and any([t._requires_grad_ for t in found])) or entry.op is not None and _without_gradient(entry.op.main):
         return handler()
     cls = _functions.get(func._opname)
     if cls is None:

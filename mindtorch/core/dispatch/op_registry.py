@@ -112,7 +112,9 @@ def register_op(fn: Callable[..., Any] | None = None, *, name: str | None = None
                   distributed tensors and torch.compile's capture follow from them
         condition of the tag "data_dependent_output" or "dynamic_output_shape", if only some calls
                   have it: a name of `CONDITIONS` (core/dispatch/op_schema.py)
-        aten      aten's name, if it is not the op's, or (name, parameters in aten's order)
+        aten      aten's name, if it is not the op's. With an overload ("addr.default"): the op is
+                  that single operator, as which dispatch modes see it. A tuple (name, *parameters)
+                  if aten has another order of parameters
         writes    (parameter, value): modifies an operand in addition to its result, unless that
                   parameter has that value
         expanded  writes in place to an expanded tensor, where PyTorch does; default: the in-place

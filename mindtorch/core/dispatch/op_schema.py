@@ -73,8 +73,8 @@ class OpSchema:
     overlap: str | None
     tags: frozenset[str]                     # names of TAGS
     condition: str | None                    # of CONDITIONS
-    #: aten's name, if it is not `name`, or (aten's name, parameters in the order of aten's schema);
-    #: None: both are the op's own
+    #: aten's name, if it is not the op's own; with an overload ("addr.default") if the op is that
+    #: single operator; (that, parameters in the order of aten's schema) if the order is not the op's
     aten: str | tuple[str, ...] | None
     writes: tuple[str, object] | None
     expanded: Callable[..., object] | None
@@ -95,8 +95,19 @@ class OpSchema:
     def aten_name(self) -> str:
         """Name of the op in torch.ops.aten."""
         if self.aten is not None:
-            return self.aten if isinstance(self.aten, str) else self.aten[0]
+            return (self.aten if isinstance(self.aten, str) else self.aten[0]).partition(".")[0]
         return f"{self.ns}_{self.name}" if self.ns in ("linalg", "special", "fft") else self.name
+
+    @property
+    def aten_overload(self) -> str | None:
+        """Overload of the single aten operator that the op is; None if it is not declared as one."""
+        declared = self.aten if self.aten is None or isinstance(self.aten, str) else self.aten[0]
+        return declared.partition(".")[2] or None if declared else None
+
+    @property
+    def aten_parameters(self) -> tuple[str, ...] | None:
+        """Parameters in the order of aten's schema; None: the op's own order."""
+        return None if self.aten is None or isinstance(self.aten, str) else self.aten[1:]
 
     @property
     def arg_kinds(self) -> dict[str, str]:

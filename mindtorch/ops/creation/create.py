@@ -587,7 +587,8 @@ def _complex_operands(name, a, b):
         raise not_implemented(name, a)
 
 
-@register_op(out=SameDtype("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, name="complex")
+@register_op(out=SameDtype("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, name="complex",
+             aten="complex.default")
 def complex_op(real, imag):
     """Returns complex values with the given real and imaginary parts (float32 or float64 tensors of
     one dtype)."""
@@ -595,7 +596,8 @@ def complex_op(real, imag):
     return complex_(real, imag)
 
 
-@register_op(out=SameDtype("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, autocast="float32")
+@register_op(out=SameDtype("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, autocast="float32",
+             aten="polar.default")
 def polar(abs, angle):
     """Returns complex values with the given absolute values and angles (float32 or float64 tensors
     of one dtype)."""

@@ -82,7 +82,7 @@ def _mvdigamma(a, p):
 mvlgamma_ = primitive("mvlgamma", "a, *, p", lambda ctx, grad: mul_(grad, _mvdigamma(ctx.a, ctx.p)))
 
 
-@register_op(inplace=True, out=True, aliases="special.multigammaln")
+@register_op(inplace=True, out=True, aliases="special.multigammaln", aten="mvlgamma.default")
 def mvlgamma(input, p: Int):
     """Multivariate log-gamma function of dimension p; raises RuntimeError if p < 1."""
     check_tensor("mvlgamma", input)

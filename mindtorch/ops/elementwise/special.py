@@ -23,8 +23,11 @@ _OF_X = ("airy_ai", "spherical_bessel_j0", "scaled_modified_bessel_k0", "scaled_
 
 
 # ------------------------------------------------------------------ functions of one variable
-def _special(name, rule, doc, low=True, prim=None):
-    """Declares an op of torch.special on real tensors; `low`: also on float16 and bfloat16."""
+def _special(name, rule, doc, low=True, prim=None, composite=False):
+    """Declares an op of torch.special on real tensors.
+
+    low: also on float16 and bfloat16. composite: PyTorch composes it from other operators.
+    """
     prim = prim or primitive(name, "a", *([rule] if rule else []), node=_node(name))
 
     def f(input):
@@ -40,7 +43,7 @@ def _special(name, rule, doc, low=True, prim=None):
     public = of_x if name in _OF_X else f
     public.__name__ = name
     public.__doc__ = doc
-    register_op(public, ns="special", out=True)
+    register_op(public, ns="special", out=True, aten=None if composite else f"special_{name}.default")
     return prim
 
 
@@ -51,7 +54,7 @@ i1e_ = _special("i1e", lambda ctx, grad: mul_(grad, bessel_backward(sub_(i0e_(ct
 erfcx_ = _special("erfcx", lambda ctx, grad: mul_(grad, sub_(
     mul_(mul_(ctx.a, scalar(2, ctx.a)), ctx.out), scalar(2 / math.sqrt(math.pi), ctx.a))), "exp(x^2) erfc(x).")
 _special("ndtr", lambda ctx, grad: mul_(grad, mul_(exp_(mul_(mul_(ctx.a, ctx.a), scalar(-0.5, ctx.a))), scalar(1 / math.sqrt(2 * math.pi), ctx.a))),
-         "Area under the standard normal density left of x.")
+         "Area under the standard normal density left of x.", composite=True)
 _special("ndtri", lambda ctx, grad: mul_(grad, mul_(exp_(mul_(mul_(ctx.out, ctx.out), scalar(0.5, ctx.out))), scalar(math.sqrt(2 * math.pi), ctx.out))),
          "Inverse of ndtr.", low=False)
 _special("log_ndtr", lambda ctx, grad: div_(mul_(grad, scalar(math.sqrt(2 / math.pi), grad)), erfcx_(mul_(ctx.a, scalar(-math.sqrt(0.5), ctx.a)))),
@@ -93,7 +96,7 @@ xlog1py_ = primitive("special_xlog1py", "a, b", lambda ctx, grad: mask_grad(xlog
                      lambda ctx, grad: div_(mul_(grad, ctx.a), add_(ctx.b, scalar(1, ctx.b))), node="SpecialXlog1PyBackward0")
 
 
-@register_op(ns="special", out=True)
+@register_op(ns="special", out=True, aten="special_xlog1py.default")
 def xlog1py(input, other):
     """input * log1p(other), 0 where input is 0; either can be a scalar."""
     return xlog1py_(*_real_pair("xlog1py", input, other))
@@ -103,7 +106,7 @@ zeta_ = primitive("special_zeta", "x, q", derivative_not_implemented("zeta"),
                   lambda ctx, grad: neg_(mul_(grad, mul_(ctx.x, zeta_(add_(ctx.x, scalar(1, ctx.x)), ctx.q)))))
 
 
-@register_op(ns="special", out=True)
+@register_op(ns="special", out=True, aten="special_zeta.default")
 def zeta(input, other):
     """Hurwitz zeta function, differentiable with respect to `other`. Either operand can be a
     scalar."""

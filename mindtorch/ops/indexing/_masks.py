@@ -92,7 +92,7 @@ def masked_select(input, mask):
     return masked_select_(input, mask)
 
 
-@register_op(inplace=True, overlap="unchecked")
+@register_op(inplace=True, overlap="unchecked", aten="masked_scatter.default")
 def masked_scatter(input, mask, source):
     """Returns input with the elements of source, in order, where the bool tensor mask is True."""
     check_tensor("masked_scatter", mask, "mask", 2)

@@ -114,7 +114,7 @@ def scatter(input, dim: Int, index, src=None, value: Scalar = None, *, reduce=No
     return scatter_multiply(input, src, indices, dim=dim)
 
 
-@register_op(inplace="own", out="same", overlap="assert_no_overlap")
+@register_op(inplace="own", out="same", overlap="assert_no_overlap", aten="scatter_add.default")
 def scatter_add(input, dim: Int, index, src):
     """Returns input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
     check_tensor("scatter_add", src, "src", 4)
@@ -228,7 +228,7 @@ def index_select(input, dim: Int, index):
     return select_rows(input, indices, dim=dim, check=True)
 
 
-@register_op(inplace="own", out="same", overlap="assert_no_overlap")
+@register_op(inplace="own", out="same", overlap="assert_no_overlap", aten="index_add.default")
 def index_add(input, dim: Int, index, source, *, alpha: Scalar = 1):
     """Returns input with alpha * source added at the indices of `dim` (repeated indices add up)."""
     check_tensor("index_add", index, "index", 3)
@@ -264,7 +264,7 @@ def _check_rows(count_text, shape_text, x, index, source, dim, kind):
         raise RuntimeError(shape_text.format(a=list(mine), s=list(theirs)))
 
 
-@register_op(inplace="own", out="same", overlap="assert_no_overlap")
+@register_op(inplace="own", out="same", overlap="assert_no_overlap", aten="index_copy.default")
 def index_copy(input, dim: Int, index, source):
     """Returns input with source written at the indices of `dim`."""
     check_tensor("index_copy", index, "index", 3)
@@ -300,7 +300,7 @@ def index_fill(input, dim: Int, index, value):
     return fill_rows(input, zero_dim("index_fill_", value, input), index, dim=dim, check=True)
 
 
-@register_op(inplace=True, out="same", overlap="assert_no_overlap")
+@register_op(inplace=True, out="same", overlap="assert_no_overlap", aten="index_reduce.default")
 def index_reduce(input, dim: Int, index, source, reduce, *, include_self: Bool = True):
     """Like `index_copy`, but combines all values for an index by "prod", "mean", "amax" or "amin",
     with or without the element of input."""
@@ -340,7 +340,7 @@ def take(input, index):
     return take_(input, index, check=True)
 
 
-@register_op(inplace=True, out=False, overlap="assert_no_overlap")
+@register_op(inplace=True, out=False, overlap="assert_no_overlap", aten="put.default")
 def put(input, index, source, accumulate: Bool = False):
     """Returns input with the elements of source written to (or added at) the given indices of the
     flattened tensor."""
@@ -411,7 +411,7 @@ def argwhere(input):
     return nonzero(input)
 
 
-@register_op
+@register_op(aten="nonzero_static.default")
 def nonzero_static(input, *, size: SymInt, fill_value: Int = -1):
     """Like `nonzero`, truncated or padded to `size` rows."""
     check_tensor("nonzero", input)
@@ -471,28 +471,28 @@ def _source(name, x, src):
     return cast(src, x._np_dtype)
 
 
-@register_op
+@register_op(aten="slice_scatter.default")
 def slice_scatter(input, src, dim: Int = 0, start: SymInt = None, end: SymInt = None, step: SymInt = 1):
     """Returns a copy of input with src in the slice start:end:step of a dimension."""
     src = _source("slice_scatter", input, src)
     return _slice_scatter(input, src, key=slice_key(input, dim, start, end, step))
 
 
-@register_op
+@register_op(aten="select_scatter.default")
 def select_scatter(input, src, dim: Int, index: SymInt):
     """Returns a copy of input with src at one index of a dimension."""
     src = _source("select_scatter", input, src)
     return _select_scatter(input, src, key=select_key(input, dim, index))
 
 
-@register_op
+@register_op(aten="diagonal_scatter.default")
 def diagonal_scatter(input, src, offset: Int = 0, dim1: Int = 0, dim2: Int = 1):
     """Returns a copy of input with src on a diagonal."""
     src = _source("diagonal_scatter", input, src)
     return _diagonal_scatter(input, src, **diagonal_params(input, offset, dim1, dim2))
 
 
-@register_op
+@register_op(aten="as_strided_scatter.default")
 def as_strided_scatter(input, src, size, stride, storage_offset: SymInt = None):
     """Returns a copy of input with src in the region that as_strided selects.
 

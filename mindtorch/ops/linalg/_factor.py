@@ -55,7 +55,7 @@ def cholesky(input, *, upper: Bool = False):
     return cholesky_(input, upper=bool(upper), name="linalg.cholesky")
 
 
-@register_op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32", aten="linalg_cholesky_ex.default")
 def cholesky_ex(input, *, upper: Bool = False, check_errors: Bool = False):
     """Returns (L, info); info k > 0 means that the leading minor of order k is not
     positive-definite."""
@@ -66,7 +66,7 @@ def cholesky_ex(input, *, upper: Bool = False, check_errors: Bool = False):
     return TYPES["linalg_cholesky_ex"](factor, info)
 
 
-@register_op(name="cholesky", out=True, autocast="float32")
+@register_op(name="cholesky", out=True, autocast="float32", aten="cholesky.default")
 def torch_cholesky(input, upper: Bool = False):
     """Returns L with A = L L^H (upper: U with A = U^H U); raises LinAlgError unless A is
     positive-definite."""
@@ -95,7 +95,7 @@ cholesky_solve_ = primitive("cholesky_solve", "b, f, *, upper",
                             lambda ctx, grad: _cholesky_solve_grads(grad, ctx.b, ctx.f, ctx.out, ctx.needs, ctx.upper))
 
 
-@register_op(out=True, autocast="float32")
+@register_op(out=True, autocast="float32", aten="cholesky_solve.default")
 def cholesky_solve(input, input2, upper: Bool = False):
     """Returns X with A X = B for right-hand sides B = input (*, n, k); A is given by its Cholesky
     factor (*, n, n)."""
@@ -118,7 +118,7 @@ cholesky_inverse_ = primitive("cholesky_inverse", "f, *, upper",
                               lambda ctx, grad: _cholesky_inverse_grad(grad, ctx.f, ctx.out, ctx.upper))
 
 
-@register_op(out=True, autocast="float32")
+@register_op(out=True, autocast="float32", aten="cholesky_inverse.default")
 def cholesky_inverse(input, upper: Bool = False):
     """Inverse of A, given by its Cholesky factor (*, n, n). Raises LinAlgError if the factor has a
     zero on its diagonal."""
@@ -172,7 +172,7 @@ def qr_of(name, A, mode):
     return TYPES[name](*qr_(A, mode=mode))
 
 
-@register_op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32", aten="linalg_qr.default")
 def qr(A, mode="reduced"):
     """Returns (Q, R) of matrices (*, m, n). Q has min(m, n) orthonormal columns ("complete": m;
     "r": none)."""
@@ -195,7 +195,7 @@ def _no_geqrf_gradient(ctx, grad):
 geqrf_ = primitive("geqrf", "a", _no_geqrf_gradient)
 
 
-@register_op(out=True, autocast="float32")
+@register_op(out=True, autocast="float32", aten="geqrf.default")
 def geqrf(input):
     """Returns (a, tau): a holds R in its upper triangle and the Householder vectors below it, tau
     holds their factors."""
@@ -260,7 +260,7 @@ def _check_tau(f, a, t):
                            f"{list(t[:-1])}")
 
 
-@register_op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32", aten="linalg_householder_product.default")
 def householder_product(input, tau):
     """First n columns of the product of Householder reflectors, whose vectors are below the
     diagonal of input (*, m, n)."""
@@ -284,7 +284,7 @@ def _ormqr_grads(a, tau, x, g, left, transpose):
 ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda ctx, grad: _ormqr_grads(ctx.a, ctx.tau, ctx.c, grad, ctx.left, ctx.transpose))
 
 
-@register_op(out="same", autocast="float32")
+@register_op(out="same", autocast="float32", aten="ormqr.default")
 def ormqr(input, input2, input3, left: Bool = True, transpose: Bool = False):
     """Returns Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input,
     input2) that geqrf returned."""
@@ -392,7 +392,7 @@ def zero_pivot(name, shape, info):
                         "linalg.lu_factor_ex(A, pivot)")
 
 
-@register_op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same", aten="linalg_lu.default")
 def lu(A, *, pivot: Bool = True):
     """Returns (P, L, U) with A = P L U for matrices (*, m, n)."""
     check_lu("linalg.lu", "linalg_lu", A, pivot)
@@ -409,7 +409,7 @@ def lu_factor(A, *, pivot: Bool = True):
     return TYPES["linalg_lu_factor"](packed, pivots)
 
 
-@register_op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same", aten="linalg_lu_factor_ex.default")
 def lu_factor_ex(A, *, pivot: Bool = True, check_errors: Bool = False):
     """Returns (LU, pivots, info); info k > 0 means that the k-th pivot is zero."""
     check_lu("torch.lu_factor", "linalg_lu_factor_ex", A, pivot)
@@ -439,7 +439,7 @@ lu_solve_ = primitive("linalg_lu_solve", "lu, pivots, b, *, adjoint", lambda ctx
     grad, ctx.lu, ctx.pivots, ctx.out, ctx.needs, ctx.adjoint))
 
 
-@register_op(ns="linalg", out="same", name="lu_solve")
+@register_op(ns="linalg", out="same", name="lu_solve", aten="linalg_lu_solve.default")
 def linalg_lu_solve(LU, pivots, B, *, left: Bool = True, adjoint: Bool = False):
     """Returns X with A X = B (left=False: X A = B; adjoint: A^H), from the factors that lu_factor
     returned."""
@@ -489,7 +489,7 @@ lu_unpack_ = partial(primitive("lu_unpack", "lu", lambda ctx, grad: _unpack_grad
 _unpack_pivots = primitive("lu_unpack_pivots", "pivots, *, m, np_dtype")
 
 
-@register_op(method=False, out="same")
+@register_op(method=False, out="same", aten="lu_unpack.default")
 def lu_unpack(LU_data, LU_pivots, unpack_data: Bool = True, unpack_pivots: Bool = True):
     """Returns (P, L, U) of packed LU factors; parts that are not requested are empty."""
     check_tensor("lu_unpack", LU_data, "LU_data")
@@ -537,7 +537,7 @@ def ldl_factor(input, *, hermitian: Bool = False):
     return TYPES["linalg_ldl_factor"](ld, pivots)
 
 
-@register_op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same", aten="linalg_ldl_factor_ex.default")
 def ldl_factor_ex(input, *, hermitian: Bool = False, check_errors: Bool = False):
     """Returns (LD, pivots, info); info k > 0 means that the k-th block of D is zero."""
     ld, pivots, info = _ldl("linalg_ldl_factor_ex", input, hermitian)
@@ -550,7 +550,7 @@ _unsolved = no_derivative("linalg_ldl_solve")
 ldl_solve_ = primitive("linalg_ldl_solve", "ld, pivots, b, *, hermitian", _unsolved, None, _unsolved)
 
 
-@register_op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same", aten="linalg_ldl_solve.default")
 def ldl_solve(LD, pivots, B, *, hermitian: Bool = False):
     """Returns X with A X = B, from the factors that ldl_factor returned (not differentiable)."""
     f = "torch.linalg.ldl_solve"

@@ -52,7 +52,7 @@ triangular_solve_ = partial(primitive("triangular_solve", "b, a, *, upper, trans
     grad, ctx.a, ctx.out0, ctx.needs, ctx.upper, ctx.transpose, ctx.unit)))
 
 
-@register_op(out="same", autocast="float32")
+@register_op(out="same", autocast="float32", aten="triangular_solve.default")
 def triangular_solve(input, A, upper: Bool = True, transpose: Bool = False, unitriangular: Bool = False):
     """Returns (X, clone of A) with A X = B (transpose: A^T X = B) for B = input; reads one triangle
     of A."""

@@ -117,7 +117,7 @@ def multi_dot(tensors):
     return r.squeeze(0) if first == 1 else r
 
 
-@register_op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same", aten="linalg_cross.default")
 def cross(input, other, *, dim: Int = -1):
     """Vector product along a dim of size 3; the other dims broadcast."""
     check_tensor("linalg_cross", input)

@@ -231,7 +231,7 @@ def _check_eig(name, f, input):
     check_kernel("linalg_eig_out_cpu", input)
 
 
-@register_op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32", aten="linalg_eig.default")
 def eig(input):
     """(eigenvalues, eigenvectors) of square matrices, always complex."""
     _check_eig("linalg_eig", "linalg.eig", input)
@@ -343,7 +343,7 @@ lstsq_ = partial(primitive("linalg_lstsq", "a, b, *, rcond, driver", lambda ctx,
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@register_op(ns="linalg", out=True, autocast="float32")
+@register_op(ns="linalg", out=True, autocast="float32", aten="linalg_lstsq.default")
 def lstsq(input, b, rcond: Float = None, *, driver=None):
     """Returns (solution, residuals, rank, singular_values) of min |A X - B|, for A (*, m, n) and B
     (*, m, k) or vectors (*, m).

@@ -387,7 +387,7 @@ def _check_batches(name, input, batch1, batch2):
                            f"got: [{b[0]}, {b[1]}].")
 
 
-@register_op(out="same", autocast="lower")
+@register_op(out="same", autocast="lower", aten="addbmm.default")
 def addbmm(input, batch1, batch2, *, beta: Scalar = 1, alpha: Scalar = 1):
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _check_batches("addbmm", input, batch1, batch2)
@@ -409,7 +409,7 @@ def _addbmm_(self, batch1, batch2, *, beta: Scalar = 1, alpha: Scalar = 1):
 Tensor.addbmm_ = _addbmm_
 
 
-@register_op(inplace=True, out="same", overlap="unchecked")
+@register_op(inplace=True, out="same", overlap="unchecked", aten="addmv.default")
 def addmv(input, mat, vec, *, beta: Scalar = 1, alpha: Scalar = 1):
     """beta * input + alpha * mat @ vec."""
     check_tensor_arg("addmv", "input", input)
@@ -427,7 +427,7 @@ def addmv(input, mat, vec, *, beta: Scalar = 1, alpha: Scalar = 1):
     return _scaled_sum(input, _scalar_of_dtype(input, beta), mv_(mat, vec), _scalar_of_dtype(input, alpha))
 
 
-@register_op(inplace=True, out=True, overlap="unchecked")
+@register_op(inplace=True, out=True, overlap="unchecked", aten="addr.default")
 def addr(input, vec1, vec2, *, beta: Scalar = 1, alpha: Scalar = 1):
     """beta * input + alpha * outer(vec1, vec2), with type promotion."""
     check_tensor_arg("addr", "input", input)

@@ -45,7 +45,7 @@ def inverse(input):
     return inv_(input)
 
 
-@register_op(ns="linalg", out="same", autocast="float32")
+@register_op(ns="linalg", out="same", autocast="float32", aten="linalg_inv_ex.default")
 def inv_ex(A, *, check_errors: Bool = False):
     """Returns (inverse, info); info k > 0 means that the k-th pivot is zero, for which
     `check_errors` raises LinAlgError."""
@@ -145,7 +145,7 @@ triangular_ = primitive("linalg_solve_triangular", "a, b, *, upper, left, unit, 
     grad, ctx.a, ctx.out, ctx.needs, ctx.upper, ctx.left, ctx.unit, ctx.adjoint))
 
 
-@register_op(ns="linalg", out="same")
+@register_op(ns="linalg", out="same", aten="linalg_solve_triangular.default")
 def solve_triangular(input, B, *, upper: Bool, left: Bool = True, unitriangular: Bool = False):
     """Returns X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n). A zero
     pivot gives inf or NaN."""

@@ -78,7 +78,7 @@ def _nll(input, target, weight, ignore_index, reduction):
     return y.reshape([]) if single and reduction == "none" and not t else y
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32", aten=("nll_loss", "input", "target", "weight", "reduction", "ignore_index"))
 def nll_loss(input, target, weight=None, size_average=None, ignore_index: SymInt = -100, reduce=None, reduction="mean"):
     """Computes the negative log likelihood loss of log probabilities (N, C, *) with class indices
     (N, *)."""
@@ -188,7 +188,8 @@ def _by_probability(input, target, weight, smoothing, reduction):
     return s
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32",
+             aten=("cross_entropy_loss", "input", "target", "weight", "reduction", "ignore_index", "label_smoothing"))
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index: SymInt = -100, reduce=None, reduction="mean",
                   label_smoothing=0.0):
     """Computes the cross entropy of logits (N, C, *) with class indices (N, *) or with class

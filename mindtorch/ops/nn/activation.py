@@ -185,7 +185,7 @@ softshrink_ = primitive("softshrink", "x, *, lambd", lambda ctx, grad: shrink_gr
 shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda ctx, grad: shrink_grad(grad, ctx.x, lambd=ctx.lambd), lambda ctx, grad: zeros_like(grad))
 
 
-@register_op(out="same", aliases="nn.functional.hardshrink")
+@register_op(out="same", aliases="nn.functional.hardshrink", aten="hardshrink.default")
 def hardshrink(input, lambd: Scalar = 0.5):
     """Returns input where its magnitude is above `lambd`, else 0."""
     check_tensor_arg("hardshrink", "input", input)
@@ -193,7 +193,7 @@ def hardshrink(input, lambd: Scalar = 0.5):
     return hardshrink_(input, lambd=lambd)
 
 
-@register_op(ns="nn.functional", method=False)
+@register_op(ns="nn.functional", method=False, aten="softshrink.default")
 def softshrink(input, lambd: Scalar = 0.5):
     """Moves input towards 0 by `lambd`."""
     check_tensor_arg("softshrink", "input", input)
@@ -248,7 +248,7 @@ def _elu(p, input, alpha, scale, input_scale, inplace):
     return p(input, alpha=alpha, scale=scale, input_scale=input_scale)
 
 
-@register_op(ns="nn.functional", method=False, tags="pointwise")
+@register_op(ns="nn.functional", method=False, tags="pointwise", aten="elu.default")
 def elu(input, alpha: Scalar = 1.0, inplace=False):
     """Returns input where it is above 0, else alpha * (exp(input) - 1)."""
     return _elu(elu_, input, alpha, 1.0, 1.0, inplace)
@@ -289,7 +289,7 @@ def celu(input, alpha: Scalar = 1.0):
     return _celu(input, alpha, False)
 
 
-@register_op(ns="nn.functional", method=False, name="celu")
+@register_op(ns="nn.functional", method=False, name="celu", aten="celu.default")
 def _celu_f(input, alpha: Scalar = 1.0, inplace=False):
     return _celu(input, alpha, inplace)
 

@@ -169,7 +169,7 @@ def _torch_attention(query, key, value, attn_mask=None, dropout_p: Float = 0.0, 
     return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
-@register_op(method=False)
+@register_op(method=False, aten="_safe_softmax.default")
 def _safe_softmax(input, dim: Int, dtype=None):
     """Computes softmax. Rows of only -inf become zeros."""
     if dtype is not None:

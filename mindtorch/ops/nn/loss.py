@@ -89,7 +89,7 @@ def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
     return reduced(v, reduction)
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32", aten=("mse_loss", "input", "target", "reduction"))
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Computes squared differences."""
     _operands("mse_loss", input, target)
@@ -97,7 +97,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return _pair_loss("mse_cpu", _mse, None, input, target, weight, reduction)
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32", aten=("l1_loss", "input", "target", "reduction"))
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Computes absolute differences."""
     _operands("l1_loss", input, target)
@@ -111,7 +111,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
     return _pair_loss("abs_cpu", _l1, None, input, target, weight, reduction)
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32", aten=("smooth_l1_loss", "input", "target", "reduction", "beta"))
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta: Scalar = 1.0):
     """Computes squared differences / (2 beta) where they are below `beta`, absolute differences -
     beta / 2 above."""
@@ -124,7 +124,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     return _pair_loss("smooth_l1_cpu", _smooth, float(beta), input, target, None, reduction)
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32", aten=("huber_loss", "input", "target", "reduction", "delta"))
 def huber_loss(input, target, reduction="mean", delta: Float = 1.0, weight=None):
     """Computes squared differences / 2 where they are below `delta`, delta * (absolute differences
     - delta / 2) above."""
@@ -142,7 +142,7 @@ def _weighted(v, weight, reduction):
     return reduced(v, reduction)
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32", aten=("binary_cross_entropy.default", "input", "target", "weight", "reduction"))
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Computes -(t log x + (1 - t) log(1 - x)) for probabilities x. Logarithms are clamped at -100.
     """
@@ -190,7 +190,8 @@ def _softplus_negative(x):
     return -logsigmoid_(x)
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32",
+             aten=("binary_cross_entropy_with_logits.default", "input", "target", "weight", "pos_weight", "reduction"))
 def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean",
                                      pos_weight=None):
     """Computes the binary cross entropy of sigmoid(input) in a form that does not overflow."""
@@ -457,7 +458,7 @@ def _torch_hinge(input, target, margin: Float = 1.0, reduction=1):
     return _hinge(input, target, margin, reduction_of(reduction))
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32", aten=("soft_margin_loss.default", "input", "target", "reduction"))
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """Computes log(1 + exp(-target * input))."""
     _operands("soft_margin_loss", input, target)
@@ -497,7 +498,7 @@ _class_hits = primitive("class_hits", "t, *, classes")
 _multilabel_targets = primitive("multilabel_targets", "t, *, classes")
 
 
-@register_op(ns="nn.functional", method=False, autocast="float32")
+@register_op(ns="nn.functional", method=False, autocast="float32", aten=("multi_margin_loss.default", "input", "target", "p", "margin", "weight", "reduction"))
 def multi_margin_loss(input, target, p: Float = 1, margin: Float = 1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Averages weight * max(0, margin - input at the target + input)^p over the wrong classes."""
     _operands("multi_margin_loss", input, target)

@@ -56,7 +56,7 @@ def _constant(input, pad, value):
     return pad_constant_(input, pads=pairs, value=value)
 
 
-@register_op(method=False)
+@register_op(method=False, aten="constant_pad_nd.default")
 def constant_pad_nd(input, pad, value: Scalar = 0):
     """Pads the last dims of input with `value`. Negative counts crop."""
     check_tensor_arg("constant_pad_nd", "input", input)

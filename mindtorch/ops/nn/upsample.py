@@ -332,7 +332,7 @@ shuffle_ = primitive("pixel_shuffle", "x, *, factor", lambda ctx, grad: unshuffl
 unshuffle_ = primitive("pixel_unshuffle", "x, *, factor", lambda ctx, grad: shuffle_(grad, factor=ctx.factor), raw=True, layout=_suggested)
 
 
-@register_op(method=False, aliases="nn.functional.pixel_shuffle")
+@register_op(method=False, aliases="nn.functional.pixel_shuffle", aten="pixel_shuffle.default")
 def pixel_shuffle(input, upscale_factor: Int):
     """Rearranges (*, C r^2, H, W) to (*, C, H r, W r)."""
     check_tensor_arg("pixel_shuffle", "input", input)
@@ -349,7 +349,7 @@ def pixel_shuffle(input, upscale_factor: Int):
     return shuffle_(input, factor=r)
 
 
-@register_op(method=False, aliases="nn.functional.pixel_unshuffle")
+@register_op(method=False, aliases="nn.functional.pixel_unshuffle", aten="pixel_unshuffle.default")
 def pixel_unshuffle(input, downscale_factor: Int):
     """Rearranges (*, C, H r, W r) to (*, C r^2, H, W)."""
     check_tensor_arg("pixel_unshuffle", "input", input)

@@ -25,7 +25,7 @@ _result = primitive("histogram_result", "r, x, weight=None", None, no_derivative
                     node="NotImplemented")
 
 
-@register_op(tags="dynamic_output_shape")
+@register_op(tags="dynamic_output_shape", aten="bincount.default")
 def bincount(input, weights=None, minlength: SymInt = 0):
     """Counts the occurrences of each non-negative integer in a 1-d tensor, or sums their weights.
     """
@@ -41,7 +41,7 @@ def bincount(input, weights=None, minlength: SymInt = 0):
     return _bincount(input, weights, minlength=minlength)
 
 
-@register_op(out="same")
+@register_op(out="same", aten="histc.default")
 def histc(input, bins: Int = 100, min: Scalar = 0, max: Scalar = 0):
     """Computes a histogram with equal bins between min and max. If both are 0, the range of the
     data is used.

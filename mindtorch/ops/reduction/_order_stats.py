@@ -59,7 +59,7 @@ _mode = primitive("mode", "a, *, axis, keepdim", _selected_backward, nondiff=(1,
 _Kthvalue, _Mode = struct("kthvalue", "values indices"), struct("mode", "values indices")
 
 
-@register_op(out="same")
+@register_op(out="same", aten="kthvalue.default")
 def kthvalue(input, k: SymInt, dim: Int = -1, keepdim: Bool = False):
     """Returns (values, indices) of the k-th smallest elements along `dim`. k counts from 1."""
     axis = _along("kthvalue", input, dim)
@@ -69,7 +69,7 @@ def kthvalue(input, k: SymInt, dim: Int = -1, keepdim: Bool = False):
     return _Kthvalue(*_kthvalue(input, k=k, axis=axis, keepdim=keepdim))
 
 
-@register_op(out="same")
+@register_op(out="same", aten="mode.default")
 def mode(input, dim: Int = -1, keepdim: Bool = False):
     """Returns (values, indices) of the most frequent elements along `dim`. Ties return the smallest
     element."""

@@ -279,7 +279,7 @@ def amin(input, dim: Index = (), keepdim: Bool = False):
     return _amax_or_amin("amin", input, dim, keepdim, amin_)
 
 
-@register_op(out="same")
+@register_op(out="same", aten="aminmax.default")
 def aminmax(input, *, dim: Int = None, keepdim: Bool = False):
     """Returns (min, max) of all elements or over one `dim`."""
     check_tensor("aminmax", input)
@@ -518,7 +518,7 @@ def _norm_method(self, p: Float = "fro", dim: Index = None, keepdim: Bool = Fals
 Tensor.norm = _norm_method
 
 
-@register_op
+@register_op(aten="dist.default")
 def dist(input, other, p: Float = 2):
     """Computes the p-norm of the difference."""
     check_tensor("dist", input)
@@ -527,7 +527,7 @@ def dist(input, other, p: Float = 2):
     return vector_norm(sub_(a, b), p)
 
 
-@register_op(inplace=True, out="same")
+@register_op(inplace=True, out="same", aten="renorm.default")
 def renorm(input, p: Float, dim: Int, maxnorm: Scalar):
     """Scales slices along `dim` whose p-norm exceeds maxnorm down to maxnorm."""
     check_tensor("renorm", input)

@@ -67,7 +67,7 @@ def _running_extreme(name):
         return made(result, prim(input, axis=wrap_dim(name, dim, input.ndim)))
     cum.__name__ = name
     cum.__doc__ = f"(values, indices) of the running {'maxima' if name == 'cummax' else 'minima'} along `dim`."
-    return register_op(cum, out="same")
+    return register_op(cum, out="same", aten=f"{name}.default")
 
 
 cummax = _running_extreme("cummax")
@@ -89,7 +89,7 @@ _difference = primitive("finite_difference", "a, b", lambda ctx, grad: grad, lam
 logcumsumexp_ = primitive("logcumsumexp", "a, *, axis", lambda ctx, grad: _logcumsumexp_grad(grad, ctx.a, ctx.out, ctx.axis))
 
 
-@register_op(out="same")
+@register_op(out="same", aten="logcumsumexp.default")
 def logcumsumexp(input, dim: Int):
     """Computes log(cumsum(exp(input))) along `dim`, without overflow."""
     check_tensor("logcumsumexp", input)

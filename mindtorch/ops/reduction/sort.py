@@ -109,7 +109,7 @@ def _check_other_dims(shape, axis):
         raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
 
 
-@register_op(tags="dynamic_output_shape")
+@register_op(tags="dynamic_output_shape", aten="unique_consecutive.default")
 def unique_consecutive(input, return_inverse: Bool = False, return_counts: Bool = False, dim: Int = None):
     """Returns the first of each run of equal elements, or of equal slices along `dim`."""
     _real("unique_consecutive", input)

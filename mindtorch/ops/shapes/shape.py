@@ -74,7 +74,7 @@ def column_stack(tensors):
 
 
 
-@register_op(method=False)
+@register_op(method=False, aten="block_diag.default")
 def block_diag(*tensors):
     """Places matrices along the diagonal of a matrix of zeros."""
     tensors = tensor_list("block_diag", tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors)
@@ -265,7 +265,7 @@ _turned = primitive("unsafe_transpose", "a, *, dim0, dim1", lambda ctx, grad: tr
                     node="TransposeBackward0", layout=as_computed)
 
 
-@register_op
+@register_op(aten="rot90.default")
 def rot90(input, k: Int = 1, dims=(0, 1)):
     """Rotates by k * 90 degrees in the plane of two dims, from the first towards the second."""
     dims = ints_of("rot90", dims, "dims")
