@@ -39,7 +39,7 @@ def move(x, dev):
 sum_to = primitive("sum_to_size", "a, *, size", lambda ctx, grad: broadcast(grad, shape=ctx.shapes[0]), layout=as_computed)
 broadcast = primitive("broadcast", "a, *, shape", lambda ctx, grad: sum_to(grad, size=ctx.shapes[0]), raw=True, node="ExpandBackward0")
 
-clone = primitive("clone", "a", lambda ctx, grad: grad, raw=True, layout=like)
+clone = primitive("clone", "a", lambda ctx, grad: grad, raw=True, layout=like, aten="clone.default")
 
 # ------------------------------------------------------------------ tensors of one value
 #
@@ -53,15 +53,16 @@ def zeros_like(g):
 
 
 # ------------------------------------------------------------------ arithmetic of gradient rules
-add_ = primitive("add", "a, b", lambda ctx, grad: grad, lambda ctx, grad: grad)
+add_ = primitive("add", "a, b", lambda ctx, grad: grad, lambda ctx, grad: grad, aten="add.Tensor")
 sub_ = primitive("sub", "a, b", lambda ctx, grad: grad, lambda ctx, grad: neg_(grad))
-neg_ = primitive("neg", "a", lambda ctx, grad: neg_(grad))
-mul_ = primitive("mul", "a, b", lambda ctx, grad: mul_(grad, conj(ctx.b)), lambda ctx, grad: mul_(grad, conj(ctx.a)))
+neg_ = primitive("neg", "a", lambda ctx, grad: neg_(grad), aten="neg.default")
+mul_ = primitive("mul", "a, b", lambda ctx, grad: mul_(grad, conj(ctx.b)), lambda ctx, grad: mul_(grad, conj(ctx.a)), aten="mul.Tensor")
 _conj = primitive("conj", "a", lambda ctx, grad: _conj(grad))
 
 # ------------------------------------------------------------------ bool masks of gradient rules
-eq_, ne_, lt_, le_, gt_, ge_ = [primitive(n, "a, b") for n in ("eq", "ne", "lt", "le", "gt", "ge")]
-and_, or_, not_ = primitive("logical_and", "a, b"), primitive("logical_or", "a, b"), primitive("logical_not", "a")
+eq_, ne_, lt_, le_, gt_, ge_ = [primitive(n, "a, b", aten=f"{n}.Tensor {n}.Scalar") for n in ("eq", "ne", "lt", "le", "gt", "ge")]
+and_, or_ = [primitive(n, "a, b", aten=f"{n}.default") for n in ("logical_and", "logical_or")]
+not_ = primitive("logical_not", "a", aten="logical_not.default")
 #: keep(g, mask): g where the bool tensor `mask` is True, else 0 (also where g is NaN or inf).
 mask_grad = primitive("mask_grad", "g, mask", lambda ctx, grad: mask_grad(grad, ctx.mask), None, raw=True, layout=pointwise, node="MaskedFillBackward0")
 

@@ -107,15 +107,16 @@ def overload_for(name, args, kwargs):
     overload = ""
     if base in _TENSOR_EVEN_FOR_NUMBERS:
         overload = "Tensor_mode" if kwargs.get("rounding_mode") is not None else "Tensor"
-    elif base in _TWO:
-        overload = "Scalar" if scalar else "Tensor"
+    elif base in _WITH_NUMBER:
+        overload = _WITH_NUMBER[base] if scalar else "Tensor"
     packet = _ops.find_packet("aten", name)
     return None if packet is None else getattr(packet, overload or "default")
 
 
 _TENSOR_EVEN_FOR_NUMBERS = frozenset(["add", "sub", "mul", "div"])
-_TWO = frozenset("""eq ne lt le gt ge pow remainder fmod fill bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift masked_fill lerp floor_divide
- """.split())
+#: operator -> its overload for a number as second operand; that for a tensor is "Tensor"
+_WITH_NUMBER = dict([f.prim.aten.split()[1].split(".") for f in PRIMITIVES.values() if " " in (f.prim.aten or "")])
+_WITH_NUMBER.update(pow="Scalar", fill="Scalar", masked_fill="Scalar", lerp="Scalar")
 
 
 #: aten operators whose result shares memory with their first operand: the ops with the tag "view",
@@ -124,46 +125,25 @@ VIEWS = tagged("view").union("detach slice numpy_T mT mH T H _reshape_alias".spl
 
 
 # ------------------------------------------------------------------ the table
-def _register(names, fn):
-    for n in names.split():
-        NAMES[n] = fn
-
-
-def _as_is(name, overload="default"):
-    return lambda *args, **kw: (f"{name}.{overload}", [a for a in args if a is not None or True], kw)
-
-
-def _unary(prims):
-    for n in prims.split():
-        NAMES[n] = lambda a, _n=n + ".default": None if a.__class__ is ScalarOperand else (_n, (a,))
-
-
-_unary("""neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid deg2rad rad2deg
- abs sgn sign signbit floor ceil trunc frac isfinite isnan isinf isreal isposinf isneginf angle erf erfc erfinv lgamma digamma logical_not bitwise_not
- relu silu mish hardsigmoid hardswish t nonzero clone conj_physical frexp sinc i0 trace""")
-
-
-NAMES["conj_view"] = lambda a: ("_conj.default", (a,))
-NAMES["neg_view"] = lambda a: ("_neg_view.default", (a,))
-
-
-def _two(prims, overloads=("Tensor", "Scalar")):
-    """Registers binary operators, whose overload depends on whether the second operand is a tensor.
-    """
-    for n in prims.split():
-        def fn(a, b, _n=n):
-            if a.__class__ is ScalarOperand:
-                return None if _n not in _TURNED else (f"{_TURNED[_n]}.{overloads[1]}", (b, a))
-            return f"{_n}.{overloads[1] if b.__class__ is ScalarOperand else overloads[0]}", (a, b)
-        NAMES[n] = fn
-
-
+#: binary operators of aten -> the operator with its operands exchanged
 _TURNED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "add": "add", "mul": "mul"}
-_two("eq ne lt le gt ge remainder fmod bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift")
-_two("add mul div", ("Tensor", "Tensor"))
-_two("logical_and logical_or logical_xor maximum minimum fmax fmin atan2 hypot logaddexp logaddexp2 nextafter heaviside gcd lcm igamma igammac dot mv outer",
-     ("default", "default"))
-_two("copysign xlogy floor_divide", ("Tensor", "Scalar"))
+
+
+def _declared(prim):
+    """Returns the entry of a primitive whose record declares aten's operator."""
+    of_tensors, _, of_number = prim.aten.partition(" ")
+    of_number, attrs = of_number or of_tensors, prim.attrs
+    name, _, overload = of_number.partition(".")
+    turned = _TURNED.get(name) if len(prim.inputs) == 2 else None
+
+    def fn(*operands, **named):
+        if operands[0].__class__ is ScalarOperand:
+            return None if turned is None else (f"{turned}.{overload}", operands[::-1])
+        return of_number if operands[-1].__class__ is ScalarOperand else of_tensors, (*operands, *[named[n] for n in attrs])
+    return fn
+
+
+NAMES.update({name: _declared(f.prim) for name, f in PRIMITIVES.items() if f.prim.aten})
 
 
 def _sub(a, b):
@@ -174,95 +154,59 @@ def _sub(a, b):
 
 NAMES.update({
     "sub": _sub,
-    "rsub": lambda a, b: None if a.__class__ is ScalarOperand else ("rsub.Scalar" if b.__class__ is ScalarOperand else "rsub.Tensor", (a, b)),
     "add_scaled": lambda a, b, *, alpha: None if a.__class__ is ScalarOperand else ("add.Tensor", (a, b), {"alpha": alpha}),
     "sub_scaled": lambda a, b, *, alpha: None if a.__class__ is ScalarOperand else ("sub.Tensor", (a, b), {"alpha": alpha}),
     "div_floor": lambda a, b: None if a.__class__ is ScalarOperand else ("div.Tensor_mode", (a, b), {"rounding_mode": "floor"}),
     "div_trunc": lambda a, b: None if a.__class__ is ScalarOperand else ("div.Tensor_mode", (a, b), {"rounding_mode": "trunc"}),
-    "remainder_number": lambda a, b: None if a.__class__ is ScalarOperand else ("remainder.Scalar", (a, b)),
-    "fmod_number": lambda a, b: None if a.__class__ is ScalarOperand else ("fmod.Scalar", (a, b)),
     "pow": lambda a, b: ("pow.Scalar" if a.__class__ is ScalarOperand else "pow.Tensor_Scalar" if b.__class__ is ScalarOperand else "pow.Tensor_Tensor", (a, b)),
     "pow_base": lambda a, b: ("pow.Scalar" if a.__class__ is ScalarOperand else "pow.Tensor_Tensor", (a, b)),
-    "pow_number": lambda a, *, p: ("pow.Tensor_Scalar", (a, p)),
     "square": lambda a: ("pow.Tensor_Scalar", (a, 2)),
     "round": lambda a, *, decimals: ("round.decimals", (a,), {"decimals": decimals}) if decimals else ("round.default", (a,)),
     "where": lambda c, a, b: ("where.self" if a.__class__ is not ScalarOperand and b.__class__ is not ScalarOperand else
                               "where.ScalarOther" if a.__class__ is not ScalarOperand else "where.ScalarSelf", (c, a, b)),
-    "clamp_numbers": lambda a, *, low, high: ("clamp.default", (a, low, high)),
     "clamp_tensors": lambda a, low, high: None if ScalarOperand in (low.__class__, high.__class__) else ("clamp.Tensor", (a, low, high)),
     "lerp": lambda a, b, w: ("lerp.Scalar" if w.__class__ is ScalarOperand else "lerp.Tensor", (a, b, w)),
     "lerp_number": lambda a, b, *, weight: ("lerp.Scalar", (a, b, weight)),
     "addcmul": lambda a, b, d, v: ("addcmul.default", (a, b, d), {"value": v}) if v.__class__ is ScalarOperand else None,
     "addcdiv": lambda a, b, d, v: ("addcdiv.default", (a, b, d), {"value": v}) if v.__class__ is ScalarOperand else None,
     "polygamma": lambda a, *, n: ("polygamma.default", (n, a)),
-    "logit": lambda a, *, eps: ("logit.default", (a, eps)),
-    "nan_to_num": lambda a, *, nan, posinf, neginf: ("nan_to_num.default", (a, nan, posinf, neginf)),
     # memory and dtypes
     "clone_format": lambda a, *, fmt: ("clone.default", (a,), {"memory_format": _format(fmt)}) if _format(fmt) is not None else None,
     "to_copy": lambda a, *, dtype: ("_to_copy.default", (a,), {"dtype": of_np(dtype)}),
     "to_device": lambda a, *, source, target: ("_to_copy.default", (a,), {"device": target}),
     "unsafe_view": lambda a, *, size: ("_unsafe_view.default", (a, list(size))),
-    "copies": lambda a: ("clone.default", (a,)),
     # views
     "view": lambda a, *, size: ("view.default", (a, list(size))),
     "expand": lambda a, *, size: ("expand.default", (a, list(size))),
     "broadcast": lambda a, *, shape: ("expand.default", (a, list(shape))),
-    "unsqueeze": lambda a, *, dim: ("unsqueeze.default", (a, dim)),
     "squeeze": lambda a, *, axes: ("squeeze.dims", (a, list(axes))),
-    "transpose": lambda a, *, dim0, dim1: ("transpose.int", (a, dim0, dim1)),
     "permute": lambda a, *, dims: ("permute.default", (a, list(dims))),
-    "diagonal": lambda a, *, offset, dim1, dim2: ("diagonal.default", (a, offset, dim1, dim2)),
-    "unfold": lambda a, *, dim, size, step: ("unfold.default", (a, dim, size, step)),
-    "unbind": lambda a, *, dim: ("unbind.int", (a, dim)),
     "split_with_sizes": lambda a, *, dim, bounds: ("split_with_sizes.default", (a, [e - s for s, e in bounds], dim)),
     "split": lambda a, *, dim, bounds: ("split.Tensor", (a, max(bounds[0][1] - bounds[0][0], 1), dim)) if len({e - s for s, e in bounds[:-1]}) < 2 and bounds else None,
     "cat": lambda tensors, *, dim: ("cat.default", (list(tensors), dim)),
     "stack": lambda tensors, *, dim, strides: ("stack.default", (list(tensors), dim)),
     "flip": lambda a, *, dims: ("flip.default", (a, list(dims))),
     "roll": lambda a, *, shifts, dims: ("roll.default", (a, _list(shifts), _list(dims))),
-    "tril": lambda a, *, diagonal: ("tril.default", (a, diagonal)),
-    "triu": lambda a, *, diagonal: ("triu.default", (a, diagonal)),
     "repeat": lambda a, *, repeats: ("repeat.default", (a, list(repeats))),
-    "diag_embed": lambda a, *, offset, dim1, dim2: ("diag_embed.default", (a, offset, dim1, dim2)),
     "gather": lambda a, index, *, dim, check: ("gather.default", (a, dim, index)),
     "index_select": lambda a, index, *, dim, check: ("index_select.default", (a, dim, index)),
     "masked_fill": lambda a, value, mask: ("masked_fill.Scalar" if value.__class__ is ScalarOperand else "masked_fill.Tensor", (a, mask, value)),
-    "masked_select": lambda a, mask: ("masked_select.default", (a, mask)),
     "new_full": lambda like, *, size, value, np_dtype: ("new_zeros.default", (like, list(size)), {"dtype": of_np(np_dtype)}) if value.__class__ in (int, float, bool) and (
         value == 0) else ("new_full.default", (like, list(size), value), {"dtype": of_np(np_dtype)}),
     # reductions
-    "sum_all": lambda a: ("sum.default", (a,)),
     "sum_dims": lambda a, *, axes, keepdim: ("sum.dim_IntList", (a, _list(axes), keepdim)),
-    "mean_all": lambda a: ("mean.default", (a,)),
     "mean_dims": lambda a, *, axes, keepdim: ("mean.dim", (a, _list(axes), keepdim)),
     "mean_upcast": lambda a, *, axes, keepdim: ("mean.dim", (a, _list(axes), keepdim)),
-    "prod_all": lambda a: ("prod.default", (a,)),
-    "prod_dim": lambda a, *, axis, keepdim: ("prod.dim_int", (a, axis, keepdim)),
-    "max_all": lambda a: ("max.default", (a,)),
-    "min_all": lambda a: ("min.default", (a,)),
-    "max_dim": lambda a, *, axis, keepdim: ("max.dim", (a, axis, keepdim)),
-    "min_dim": lambda a, *, axis, keepdim: ("min.dim", (a, axis, keepdim)),
     "amax": lambda a, *, axes, keepdim: ("amax.default", (a, _list(axes), keepdim)),
     "amin": lambda a, *, axes, keepdim: ("amin.default", (a, _list(axes), keepdim)),
-    "argmax": lambda a, *, axis, keepdim: ("argmax.default", (a, axis, keepdim)),
-    "argmin": lambda a, *, axis, keepdim: ("argmin.default", (a, axis, keepdim)),
     "logsumexp": lambda a, *, axes, keepdim: ("logsumexp.default", (a, _list(axes), keepdim)),
     "var": lambda a, *, axes, keepdim, correction: ("var.correction", (a, _list(axes)), {"correction": correction, "keepdim": keepdim}),
     "std": lambda a, *, axes, keepdim, correction: ("std.correction", (a, _list(axes)), {"correction": correction, "keepdim": keepdim}),
-    "cumsum": lambda a, *, axis: ("cumsum.default", (a, axis)),
-    "cumprod": lambda a, *, axis: ("cumprod.default", (a, axis)),
-    "topk": lambda a, *, k, axis, largest, in_order: ("topk.default", (a, k, axis, largest, in_order)),
-    "sort": lambda a, *, axis, descending: ("sort.default", (a, axis, descending)),
     "softmax": lambda a, *, dim: ("_softmax.default", (a, dim, False)),
     "log_softmax": lambda a, *, dim: ("_log_softmax.default", (a, dim, False)),
     # products
     "addmm": lambda c, a, b, *, beta, alpha: ("addmm.default" if a.ndim == 2 else "baddbmm.default", (c, a, b), {k: v for k, v in (("beta", beta), ("alpha", alpha)) if v != 1}),
     # layers
-    "hardtanh": lambda x, *, low, high: ("hardtanh.default", (x, low, high)),
-    "leaky_relu": lambda x, *, slope: ("leaky_relu.default", (x, slope)),
-    "softplus": lambda x, *, beta, threshold: ("softplus.default", (x, beta, threshold)),
-    "threshold": lambda x, *, threshold, value: ("threshold.default", (x, threshold, value)),
-    "glu": lambda x, *, dim: ("glu.default", (x, dim)),
     # new tensors
     "zeros": lambda *, size, stride, np_dtype, device: ("zeros.default", (list(size),), {"dtype": of_np(np_dtype), "device": device}) if _in_c_order(size, stride) else None,
     "full": lambda *, size, stride, value, np_dtype, device: _full(list(size), value, of_np(np_dtype), device) if _in_c_order(size, stride) else None,
@@ -570,13 +514,8 @@ NAMES.update({
     "im2col": lambda x, *, kernel, dilation, padding, stride: ("im2col.default", (x, list(kernel), list(dilation), list(padding), list(stride))),
     "col2im": lambda x, *, size, kernel, dilation, padding, stride: ("col2im.default", (x, list(size), list(kernel), list(dilation), list(padding), list(stride))),
     "leaky_relu_backward": lambda g, x, *, slope: ("leaky_relu_backward.default", (g, x, slope, False)),
-    "hardtanh_backward": lambda g, x, *, low, high: ("hardtanh_backward.default", (g, x, low, high)),
-    "softplus_backward": lambda g, x, *, beta, threshold: ("softplus_backward.default", (g, x, beta, threshold)),
     **{name: _loss(name) for name in ("mse_loss", "smooth_l1_loss", "huber_loss")},
     "softmax_backward": lambda g, y, *, dim: ("_softmax_backward_data.default", (g, y, dim, of_np(y._np_dtype))),
     "log_softmax_backward": lambda g, y, *, dim: ("_log_softmax_backward_data.default", (g, y, dim, of_np(y._np_dtype))),
     "relu_backward": lambda g, y: ("threshold_backward.default", (g, y, 0)),
-    "threshold_backward": lambda g, x, *, threshold: ("threshold_backward.default", (g, x, threshold)),
-    **{name: (lambda g, y, _n=name: (f"{_n}.default", (g, y))) for name in ("tanh_backward", "sigmoid_backward", "silu_backward", "hardsigmoid_backward",
-                                                                            "hardswish_backward", "mish_backward")},
 })

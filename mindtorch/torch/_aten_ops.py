@@ -158,20 +158,18 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
                                           sparse=sparse)
 
 
-def _backward(name, *, to=None, constants=()):
+def _backward(prim, name):
     """Registers an activation's gradient: fn(grad_output, input or result, *constants)."""
-    prim = PRIMITIVES[to or name]
-
     def fn(grad_output, other, *args):
-        return prim(grad_output, other, **dict(zip(constants, args)))
+        return prim.function(grad_output, other, **dict(zip(prim.attrs, args)))
     fn.__name__ = name
     return _register(fn)
 
 
-for _name in ("tanh_backward", "sigmoid_backward", "silu_backward", "hardsigmoid_backward", "hardswish_backward", "mish_backward"):
-    _backward(_name)
-_backward("threshold_backward", constants=("threshold",))
-_backward("hardtanh_backward", constants=("low", "high"))
+for _f in PRIMITIVES.values():
+    _name = (_f.prim.aten or "").partition(".")[0]
+    if _name.endswith("_backward") and _name not in _aten_layer_names.NAMES:
+        _backward(_f.prim, _name)
 
 
 @_register

@@ -74,8 +74,8 @@ def _set_memory(t: Tensor, of: Tensor, conj: bool, neg: bool) -> None:
 
 conj_view: Callable[[Any], Any]
 neg_view: Callable[[Any], Any]
-_conj = primitive("conj_view", "a", lambda ctx, grad: conj_view(grad), view=True, node="ConjBackward0")
-_neg = primitive("neg_view", "a", lambda ctx, grad: neg_view(grad), view=True, node="NegViewBackward0")
+_conj = primitive("conj_view", "a", lambda ctx, grad: conj_view(grad), view=True, node="ConjBackward0", aten="_conj.default")
+_neg = primitive("neg_view", "a", lambda ctx, grad: neg_view(grad), view=True, node="NegViewBackward0", aten="_neg_view.default")
 
 
 def _start():

@@ -79,6 +79,9 @@ class Primitive:
     #: what PyTorch's node saves while hooks are active, if it differs (core/autograd/saves.py)
     saved_spec: Any = None
     declared_tags: frozenset[str] = frozenset()
+    #: aten's operator with the same arguments (see `primitive`); None: torch/_aten_calls.py has its
+    #: form, or it has none
+    aten: str | None = None
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
                  inputs: list[str], attrs: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],
@@ -544,7 +547,7 @@ def host_kernel(name: str) -> Kernel:
 def primitive(name: str, signature: str, *grads: Rule | None, node: str | None = None, view: bool = False, raw: bool = False,
               nondiff: tuple[int, ...] = (), residuals: tuple[int, ...] = (), saves: Sequence[str] = (), order: tuple[int, ...] | None = None,
               layout: Layout | tuple[Layout | None, ...] | None = None, tags: str = "", tangent: str | Rule | None = None,
-              batch: Callable[..., Any] | None = None, together: Rule | None = None) -> PrimitiveFunction:
+              batch: Callable[..., Any] | None = None, together: Rule | None = None, aten: str | None = None) -> PrimitiveFunction:
     """Creates a differentiable function over Tensors from the devices' kernels of this name.
 
         name       unique; the kernels are in the devices' tables (backend/kernels.py)
@@ -581,6 +584,9 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
                    compute slice by slice. Default: slice by slice (ops/_vmap_rules.py lists the
                    exceptions)
         together   `rule(node, g)`: computes all gradients in one kernel of a device
+        aten       "neg.default": aten's operator and overload whose arguments are the tensors and
+                   the constants in this order. "eq.Tensor eq.Scalar": the second if the last tensor
+                   is a number
     """
     fwd = host_kernel(name)
     inputs, optional, attrs = _declared(signature)
@@ -590,6 +596,7 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
         raise ValueError(f"primitive {name!r}: a parameter that gradient rules read cannot be named {reserved[0]!r}, which is reserved")
     prim = Primitive(name, fwd, grads, inputs, attrs, node, view, raw, nondiff, saves, order, layout, residuals)
     prim.optional, prim.declared_tags, prim.forward, prim.batch, prim.together = optional, parse_tags(tags), tangent, batch, together
+    prim.aten = aten
     given = {f"s{i}_": n for i, n in enumerate(attrs)}
     given["name_"] = name
     for i, n in enumerate(inputs):

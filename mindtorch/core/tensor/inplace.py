@@ -768,7 +768,7 @@ def _constant_node(x):
     return n
 
 
-_identity = primitive("copies", "a", lambda ctx, grad: grad, raw=True, node="CopyBackwards", layout=like)
+_identity = primitive("copies", "a", lambda ctx, grad: grad, raw=True, node="CopyBackwards", layout=like, aten="clone.default")
 
 
 def _reading(v, base, edge, base_meta=None):

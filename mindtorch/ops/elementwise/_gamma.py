@@ -24,16 +24,16 @@ def _exp_minus_square(a):
     return exp_(neg_(mul_(a, a)))
 
 
-erf_ = primitive("erf", "a", lambda ctx, grad: mul_(grad, mul_(_exp_minus_square(ctx.a), scalar(_ERF, ctx.a))))
-erfc_ = primitive("erfc", "a", lambda ctx, grad: mul_(grad, mul_(_exp_minus_square(ctx.a), scalar(-_ERF, ctx.a))))
-erfinv_ = primitive("erfinv", "a", lambda ctx, grad: mul_(grad, mul_(exp_(mul_(ctx.out, ctx.out)), scalar(1 / _ERF, ctx.out))))
+erf_ = primitive("erf", "a", lambda ctx, grad: mul_(grad, mul_(_exp_minus_square(ctx.a), scalar(_ERF, ctx.a))), aten="erf.default")
+erfc_ = primitive("erfc", "a", lambda ctx, grad: mul_(grad, mul_(_exp_minus_square(ctx.a), scalar(-_ERF, ctx.a))), aten="erfc.default")
+erfinv_ = primitive("erfinv", "a", lambda ctx, grad: mul_(grad, mul_(exp_(mul_(ctx.out, ctx.out)), scalar(1 / _ERF, ctx.out))), aten="erfinv.default")
 erf = _floating("erf", erf_, "Error function.", "special.erf", complex=False)
 erfc = _floating("erfc", erfc_, "1 - erf(input), accurate in the tail.", "special.erfc", complex=False)
 erfinv = _floating("erfinv", erfinv_, "Inverse of the error function.", "special.erfinv", complex=False)
 
 
-lgamma_ = primitive("lgamma", "a", lambda ctx, grad: mul_(grad, digamma_(ctx.a)))
-digamma_ = primitive("digamma", "a", lambda ctx, grad: mul_(grad, polygamma_(ctx.a, n=1)))
+lgamma_ = primitive("lgamma", "a", lambda ctx, grad: mul_(grad, digamma_(ctx.a)), aten="lgamma.default")
+digamma_ = primitive("digamma", "a", lambda ctx, grad: mul_(grad, polygamma_(ctx.a, n=1)), aten="digamma.default")
 polygamma_ = primitive("polygamma", "a, *, n", lambda ctx, grad: mul_(grad, polygamma_(ctx.a, n=ctx.n + 1)))
 lgamma = _floating("lgamma", lgamma_, "Logarithm of the absolute value of the gamma function.", "special.gammaln",
                    complex=False)
@@ -93,7 +93,7 @@ def mvlgamma(input, p: Int):
     return mvlgamma_(promote_int_to_float(input), p=p)
 
 
-i0_ = primitive("i0", "a", lambda ctx, grad: mul_(grad, i1_(ctx.a)))
+i0_ = primitive("i0", "a", lambda ctx, grad: mul_(grad, i1_(ctx.a)), aten="i0.default")
 i1_ = primitive("i1", "a", lambda ctx, grad: mul_(grad, bessel_backward(i0_(ctx.a), ctx.out, ctx.a)), node="SpecialI1Backward0")
 _away = primitive("away_from_zero", "a, *, eps")
 _over_away = primitive("over_away_from_zero", "a, b, *, eps", lambda ctx, grad: _over_away(grad, ctx.b, eps=ctx.eps),
@@ -130,7 +130,7 @@ def _logit_second(a, eps):
     return d if eps is None else mask_grad(d, within_(a, low=eps, high=1 - eps))
 
 
-logit_ = primitive("logit", "a, *, eps", lambda ctx, grad: logit_grad(grad, ctx.a, eps=ctx.eps))
+logit_ = primitive("logit", "a, *, eps", lambda ctx, grad: logit_grad(grad, ctx.a, eps=ctx.eps), aten="logit.default")
 
 
 @register_op(inplace=True, out=True, aliases="special.logit")
@@ -146,7 +146,7 @@ _sinc_curvature = primitive("sinc_second", "a")
 _sinc_derivative = primitive("sinc_backward", "a", lambda ctx, grad: mul_(grad, conj(_sinc_curvature(ctx.a))))
 #: mask for the gradient of sinc: False where the square of the argument is 0
 _sinc_is_differentiable = primitive("sinc_is_differentiable", "a", raw=True)
-sinc_ = primitive("sinc", "a", lambda ctx, grad: mask_grad(mul_(grad, conj(_sinc_derivative(ctx.a))), _sinc_is_differentiable(ctx.a)))
+sinc_ = primitive("sinc", "a", lambda ctx, grad: mask_grad(mul_(grad, conj(_sinc_derivative(ctx.a))), _sinc_is_differentiable(ctx.a)), aten="sinc.default")
 sinc = _floating("sinc", sinc_, "sin(pi input) / (pi input), 1 at zero.", "special.sinc")
 
 
@@ -156,9 +156,10 @@ def _gamma_density(a, x):
     return exp_(sub_(sub_(mul_(sub_(a, scalar(1, a)), _log(x)), x), lgamma_(a)))
 
 
-igamma_ = primitive("igamma", "a, x", derivative_not_implemented("igamma: input"), lambda ctx, grad: mul_(grad, _gamma_density(ctx.a, ctx.x)))
+igamma_ = primitive("igamma", "a, x", derivative_not_implemented("igamma: input"), lambda ctx, grad: mul_(grad, _gamma_density(ctx.a, ctx.x)),
+                    aten="igamma.default")
 igammac_ = primitive("igammac", "a, x", derivative_not_implemented("igammac: input"),
-                     lambda ctx, grad: neg_(mul_(grad, _gamma_density(ctx.a, ctx.x))))
+                     lambda ctx, grad: neg_(mul_(grad, _gamma_density(ctx.a, ctx.x))), aten="igammac.default")
 
 
 def _gamma_pair(name, input, other):

@@ -94,7 +94,7 @@ def _logical(prim):
 
 logical_and = _logical(and_)
 logical_or = _logical(or_)
-logical_xor = _logical(primitive("logical_xor", "a, b"))
+logical_xor = _logical(primitive("logical_xor", "a, b", aten="logical_xor.default"))
 
 
 @register_op(inplace=True, out=True, tags="pointwise")
@@ -115,7 +115,7 @@ def _integers(name, input, other):
 
 
 def _bitwise(name):
-    prim = primitive(name, "a, b")
+    prim = primitive(name, "a, b", aten=f"{name}.Tensor {name}.Scalar")
 
     def bitwise(input, other):
         return prim(*_integers(name, input, other))
@@ -128,7 +128,7 @@ def _bitwise(name):
 bitwise_and = _bitwise("bitwise_and")
 bitwise_or = _bitwise("bitwise_or")
 bitwise_xor = _bitwise("bitwise_xor")
-_bitwise_not = primitive("bitwise_not", "a")
+_bitwise_not = primitive("bitwise_not", "a", aten="bitwise_not.default")
 
 
 @register_op(inplace=True, out="same", tags="pointwise")
@@ -141,7 +141,7 @@ def bitwise_not(input):
 
 
 def _shift(name, word):
-    prim = primitive(name, "a, b")
+    prim = primitive(name, "a, b", aten=f"{name}.Tensor {name}.Scalar")
 
     def shift(input, other):
         a, b = _integers(name, input, other)
@@ -159,7 +159,7 @@ bitwise_right_shift = _shift("bitwise_right_shift", "right")
 
 
 def _divisors(name):
-    prim = primitive(name, "a, b")
+    prim = primitive(name, "a, b", aten=f"{name}.default")
 
     def divisor(input, other):
         tensors(name, input, other)

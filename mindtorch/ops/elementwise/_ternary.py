@@ -17,7 +17,7 @@ from mindtorch.ops.elementwise.binary import div_
 # ------------------------------------------------------------------ clamp
 within_ = primitive("within_numbers", "a, *, low, high", raw=True)
 clamp_numbers = primitive("clamp_numbers", "a, *, low, high", lambda ctx, grad: mask_grad(grad, within_(ctx.a, low=ctx.low, high=ctx.high)),
-                          node="ClampBackward1")
+                          node="ClampBackward1", aten="clamp.default")
 _to_self, _to_low, _to_high = [primitive("clamp_tensors_to_" + n, "a, low=None, high=None") for n in ("self", "low", "high")]
 clamp_tensors = primitive("clamp_tensors", "a, low=None, high=None",
                           lambda ctx, grad: mask_grad(grad, _to_self(ctx.a, ctx.low, ctx.high)),

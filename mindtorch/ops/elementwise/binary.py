@@ -107,7 +107,7 @@ def sub(input, other, *, alpha=1):
 
 
 #: rsub_(a, b) = b - a
-rsub_ = primitive("rsub", "a, b", lambda ctx, grad: neg_(grad), lambda ctx, grad: grad, node="RsubBackward1")
+rsub_ = primitive("rsub", "a, b", lambda ctx, grad: neg_(grad), lambda ctx, grad: grad, node="RsubBackward1", aten="rsub.Tensor rsub.Scalar")
 
 
 @register_op
@@ -137,10 +137,10 @@ def mul(input, other):
 div_ = primitive("div", "a, b", lambda ctx, grad: div_(grad, conj(ctx.b)),
                  # Not computed from the quotient: as in PyTorch, that can be modified in place
                  # before backward.
-                 lambda ctx, grad: neg_(mul_(grad, conj(div_(div_(ctx.a, ctx.b), ctx.b)))))
+                 lambda ctx, grad: neg_(mul_(grad, conj(div_(div_(ctx.a, ctx.b), ctx.b)))), aten="div.Tensor")
 div_floor = primitive("div_floor", "a, b", lambda ctx, grad: zeros_like(grad), lambda ctx, grad: zeros_like(grad), node="DivBackward2")
 div_trunc = primitive("div_trunc", "a, b", lambda ctx, grad: zeros_like(grad), lambda ctx, grad: zeros_like(grad), node="DivBackward2")
-_floor_divide = primitive("floor_divide", "a, b", no_derivative("floor_divide"), no_derivative("floor_divide"))
+_floor_divide = primitive("floor_divide", "a, b", no_derivative("floor_divide"), no_derivative("floor_divide"), aten="floor_divide.Tensor floor_divide.Scalar")
 
 
 def _rounded(name, prim, input, other, operands=promote_factors):
@@ -185,10 +185,11 @@ def floor_divide(input, other):
 
 
 remainder_ = primitive("remainder", "a, b", lambda ctx, grad: grad, lambda ctx, grad: neg_(mul_(grad, div_floor(ctx.a, ctx.b))),
-                       node="RemainderBackward1")
-fmod_ = primitive("fmod", "a, b", lambda ctx, grad: grad, lambda ctx, grad: neg_(mul_(grad, div_trunc(ctx.a, ctx.b))), node="FmodBackward1")
-_remainder_number = primitive("remainder_number", "a, b", lambda ctx, grad: grad, None, node="RemainderBackward0")
-_fmod_number = primitive("fmod_number", "a, b", lambda ctx, grad: grad, None, node="FmodBackward0")
+                       node="RemainderBackward1", aten="remainder.Tensor remainder.Scalar")
+fmod_ = primitive("fmod", "a, b", lambda ctx, grad: grad, lambda ctx, grad: neg_(mul_(grad, div_trunc(ctx.a, ctx.b))), node="FmodBackward1",
+                  aten="fmod.Tensor fmod.Scalar")
+_remainder_number = primitive("remainder_number", "a, b", lambda ctx, grad: grad, None, node="RemainderBackward0", aten="remainder.Scalar")
+_fmod_number = primitive("fmod_number", "a, b", lambda ctx, grad: grad, None, node="FmodBackward0", aten="fmod.Scalar")
 
 
 @register_op(inplace=True, out=True, tags="pointwise")
@@ -222,7 +223,7 @@ def _by_exponent(a, b, out):
     return mask_grad(mul_(out, _log(a)), _exponent_matters(a, b))
 
 
-_log = primitive("log", "a", lambda ctx, grad: div_(grad, conj(ctx.a)))
+_log = primitive("log", "a", lambda ctx, grad: div_(grad, conj(ctx.a)), aten="log.default")
 
 
 def _pow_number_grad(g, a, p):
@@ -235,7 +236,7 @@ def _pow_number_grad(g, a, p):
     return mul_(g, conj(mul_(pow_number(a, p=p - 1), scalar(p, a))))
 
 
-pow_number = primitive("pow_number", "a, *, p", lambda ctx, grad: _pow_number_grad(grad, ctx.a, ctx.p), node="PowBackward0")
+pow_number = primitive("pow_number", "a, *, p", lambda ctx, grad: _pow_number_grad(grad, ctx.a, ctx.p), node="PowBackward0", aten="pow.Tensor_Scalar")
 
 
 @register_op(name="pow", inplace=True, out=True, tags="pointwise")
@@ -294,7 +295,8 @@ def _extremum(name, node):
     """Declares the maximum (minimum) of two. Equal elements get half of the gradient each; next to
     NaN, both get all of it."""
     share = primitive(name + "_backward", "g, a, b", lambda ctx, grad: share(grad, ctx.a, ctx.b), None, None)
-    return primitive(name, "a, b", lambda ctx, grad: share(grad, ctx.a, ctx.b), lambda ctx, grad: share(grad, ctx.b, ctx.a), node=node)
+    return primitive(name, "a, b", lambda ctx, grad: share(grad, ctx.a, ctx.b), lambda ctx, grad: share(grad, ctx.b, ctx.a), node=node,
+                     aten=f"{name}.default")
 
 
 maximum_ = _extremum("maximum", "MaximumBackward0")
@@ -304,8 +306,8 @@ minimum_ = _extremum("minimum", "MinimumBackward0")
 def _number_wins(name):
     """Declares the maximum (minimum) of two where a number wins over NaN."""
     took_first = primitive(name + "_took_first", "a, b")
-    return primitive(name, "a, b", lambda ctx, grad: mask_grad(grad, took_first(ctx.a, ctx.b)), lambda ctx, grad: mask_grad(grad, not_(took_first(ctx.a,
-                                                                                                                                                  ctx.b))))
+    return primitive(name, "a, b", lambda ctx, grad: mask_grad(grad, took_first(ctx.a, ctx.b)),
+                     lambda ctx, grad: mask_grad(grad, not_(took_first(ctx.a, ctx.b))), aten=f"{name}.default")
 
 
 fmax_, fmin_ = _number_wins("fmax"), _number_wins("fmin")
@@ -359,7 +361,7 @@ def _inverse_square(a, b):
 
 
 atan2_ = primitive("atan2", "a, b", lambda ctx, grad: mul_(mul_(grad, ctx.b), _inverse_square(ctx.a, ctx.b)),
-                   lambda ctx, grad: mul_(mul_(grad, neg_(ctx.a)), _inverse_square(ctx.a, ctx.b)))
+                   lambda ctx, grad: mul_(mul_(grad, neg_(ctx.a)), _inverse_square(ctx.a, ctx.b)), aten="atan2.default")
 
 
 @register_op(inplace=True, out=True, aliases="arctan2", tags="pointwise")
@@ -385,7 +387,8 @@ def _floats_only(name, input, other):
     return a, b
 
 
-hypot_ = primitive("hypot", "a, b", lambda ctx, grad: div_(mul_(grad, ctx.a), ctx.out), lambda ctx, grad: div_(mul_(grad, ctx.b), ctx.out))
+hypot_ = primitive("hypot", "a, b", lambda ctx, grad: div_(mul_(grad, ctx.a), ctx.out), lambda ctx, grad: div_(mul_(grad, ctx.b), ctx.out),
+                   aten="hypot.default")
 
 
 @register_op(inplace=True, out=True, tags="pointwise")
@@ -396,9 +399,9 @@ def hypot(input, other):
 
 _share_of = primitive("logaddexp_share", "a", lambda ctx, grad: mul_(grad, conj(mul_(ctx.out, sub_(scalar(1, ctx.out), ctx.out)))), node="SigmoidBackward0")
 logaddexp_ = primitive("logaddexp", "a, b", lambda ctx, grad: mul_(grad, conj(_share_of(sub_(ctx.a, ctx.b)))),
-                       lambda ctx, grad: mul_(grad, conj(_share_of(sub_(ctx.b, ctx.a)))))
+                       lambda ctx, grad: mul_(grad, conj(_share_of(sub_(ctx.b, ctx.a)))), aten="logaddexp.default")
 logaddexp2_ = primitive("logaddexp2", "a, b", lambda ctx, grad: mul_(grad, _share_of(mul_(sub_(ctx.a, ctx.b), scalar(_LN2, ctx.a)))),
-                        lambda ctx, grad: mul_(grad, _share_of(mul_(sub_(ctx.b, ctx.a), scalar(_LN2, ctx.b)))))
+                        lambda ctx, grad: mul_(grad, _share_of(mul_(sub_(ctx.b, ctx.a), scalar(_LN2, ctx.b)))), aten="logaddexp2.default")
 
 
 @register_op(out=True, tags="pointwise")
@@ -419,7 +422,8 @@ def logaddexp2(input, other):
 
 #: 1 where the sign stayed, -1 where it changed, 0 at zero, NaN for non-finite values
 _flip = primitive("copysign_flip", "a, r")
-copysign_ = primitive("copysign", "a, b", lambda ctx, grad: mul_(grad, _flip(ctx.a, ctx.out)), lambda ctx, grad: zeros_like(grad))
+copysign_ = primitive("copysign", "a, b", lambda ctx, grad: mul_(grad, _flip(ctx.a, ctx.out)), lambda ctx, grad: zeros_like(grad),
+                      aten="copysign.Tensor copysign.Scalar")
 
 
 @register_op(inplace=True, out=True, tags="pointwise")
@@ -429,7 +433,8 @@ def copysign(input, other):
     return copysign_(*_real_floats("copysign", input, other))
 
 
-_nextafter = primitive("nextafter", "a, b", lambda ctx, grad: mask_grad(grad, ne_(ctx.a, ctx.b)), lambda ctx, grad: zeros_like(grad), raw=True)
+_nextafter = primitive("nextafter", "a, b", lambda ctx, grad: mask_grad(grad, ne_(ctx.a, ctx.b)), lambda ctx, grad: zeros_like(grad), raw=True,
+                       aten="nextafter.default")
 
 
 @register_op(inplace=True, out=True, tags="pointwise")
@@ -439,7 +444,7 @@ def nextafter(input, other):
 
 
 ldexp_ = primitive("ldexp", "a, b", lambda ctx, grad: mul_(grad, conj(exp2_(ctx.b))), lambda ctx, grad: mul_(grad, conj(mul_(ctx.out, scalar(_LN2, ctx.out)))))
-exp2_ = primitive("exp2", "a", lambda ctx, grad: mul_(grad, conj(mul_(ctx.out, scalar(_LN2, ctx.out)))))
+exp2_ = primitive("exp2", "a", lambda ctx, grad: mul_(grad, conj(mul_(ctx.out, scalar(_LN2, ctx.out)))), aten="exp2.default")
 
 
 @register_op(inplace=True, out=True, tags="pointwise")
@@ -456,7 +461,7 @@ def ldexp_complex(a, b):
     return mul_(a, exp2_(b))
 
 
-_heaviside = primitive("heaviside", "a, b", no_derivative("heaviside"), no_derivative("heaviside"), raw=True)
+_heaviside = primitive("heaviside", "a, b", no_derivative("heaviside"), no_derivative("heaviside"), raw=True, aten="heaviside.default")
 
 
 @register_op(inplace=True, out="same", tags="pointwise")
@@ -473,7 +478,7 @@ def heaviside(input, values):
 
 _xlogy_is_differentiable = primitive("xlogy_is_differentiable", "a, b")
 xlogy_ = primitive("xlogy", "a, b", lambda ctx, grad: mask_grad(xlogy_(grad, ctx.b), _xlogy_is_differentiable(ctx.a, ctx.b)), lambda ctx, grad: div_(mul_(grad,
-        ctx.a), ctx.b))
+        ctx.a), ctx.b), aten="xlogy.Tensor xlogy.Scalar_Other")
 
 
 @register_op(inplace=True, out=True, aliases="special.xlogy", tags="pointwise")

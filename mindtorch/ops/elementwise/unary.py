@@ -42,32 +42,32 @@ def _floating(name, prim, doc, aliases="", complex=True, inplace=True):
     return register_op(f, inplace=inplace, out=True, aliases=aliases, tags="pointwise")
 
 
-exp_ = primitive("exp", "a", lambda ctx, grad: mul_(grad, conj(ctx.out)))
+exp_ = primitive("exp", "a", lambda ctx, grad: mul_(grad, conj(ctx.out)), aten="exp.default")
 exp = _floating("exp", exp_, "e**input.")
 exp2 = _floating("exp2", exp2_, "2**input.", "special.exp2")
-expm1_ = primitive("expm1", "a", lambda ctx, grad: mul_(grad, conj(add_(ctx.out, scalar(1, ctx.out)))))
+expm1_ = primitive("expm1", "a", lambda ctx, grad: mul_(grad, conj(add_(ctx.out, scalar(1, ctx.out)))), aten="expm1.default")
 expm1 = _floating("expm1", expm1_, "exp(input) - 1, accurate near zero.", "special.expm1")
 
 log = _floating("log", _log, "Natural logarithm.")
-log2_ = primitive("log2", "a", lambda ctx, grad: div_(grad, conj(mul_(ctx.a, scalar(math.log(2), ctx.a)))))
+log2_ = primitive("log2", "a", lambda ctx, grad: div_(grad, conj(mul_(ctx.a, scalar(math.log(2), ctx.a)))), aten="log2.default")
 log2 = _floating("log2", log2_, "Logarithm to base 2.")
-log10_ = primitive("log10", "a", lambda ctx, grad: div_(grad, conj(mul_(ctx.a, scalar(math.log(10), ctx.a)))))
+log10_ = primitive("log10", "a", lambda ctx, grad: div_(grad, conj(mul_(ctx.a, scalar(math.log(10), ctx.a)))), aten="log10.default")
 log10 = _floating("log10", log10_, "Logarithm to base 10.")
-log1p_ = primitive("log1p", "a", lambda ctx, grad: div_(grad, conj(add_(ctx.a, scalar(1, ctx.a)))))
+log1p_ = primitive("log1p", "a", lambda ctx, grad: div_(grad, conj(add_(ctx.a, scalar(1, ctx.a)))), aten="log1p.default")
 log1p = _floating("log1p", log1p_, "log(1 + input), accurate near zero.", "special.log1p")
 
-sqrt_ = primitive("sqrt", "a", lambda ctx, grad: div_(grad, mul_(conj(ctx.out), scalar(2, ctx.out))))
+sqrt_ = primitive("sqrt", "a", lambda ctx, grad: div_(grad, mul_(conj(ctx.out), scalar(2, ctx.out))), aten="sqrt.default")
 sqrt = _floating("sqrt", sqrt_, "Square root.")
 
 
-rsqrt_ = primitive("rsqrt", "a", lambda ctx, grad: mul_(grad, conj(mul_(pow_number(ctx.out, p=3), scalar(-0.5, ctx.out)))))
+rsqrt_ = primitive("rsqrt", "a", lambda ctx, grad: mul_(grad, conj(mul_(pow_number(ctx.out, p=3), scalar(-0.5, ctx.out)))), aten="rsqrt.default")
 rsqrt = _floating("rsqrt", rsqrt_, "1 / sqrt(input).")
-reciprocal_ = primitive("reciprocal", "a", lambda ctx, grad: neg_(mul_(grad, conj(mul_(ctx.out, ctx.out)))))
+reciprocal_ = primitive("reciprocal", "a", lambda ctx, grad: neg_(mul_(grad, conj(mul_(ctx.out, ctx.out)))), aten="reciprocal.default")
 reciprocal = _floating("reciprocal", reciprocal_, "1 / input.")
 
-sin_ = primitive("sin", "a", lambda ctx, grad: mul_(grad, conj(cos_(ctx.a))))
-cos_ = primitive("cos", "a", lambda ctx, grad: neg_(mul_(grad, conj(sin_(ctx.a)))))
-tan_ = primitive("tan", "a", lambda ctx, grad: mul_(grad, conj(add_(mul_(ctx.out, ctx.out), scalar(1, ctx.out)))))
+sin_ = primitive("sin", "a", lambda ctx, grad: mul_(grad, conj(cos_(ctx.a))), aten="sin.default")
+cos_ = primitive("cos", "a", lambda ctx, grad: neg_(mul_(grad, conj(sin_(ctx.a)))), aten="cos.default")
+tan_ = primitive("tan", "a", lambda ctx, grad: mul_(grad, conj(add_(mul_(ctx.out, ctx.out), scalar(1, ctx.out)))), aten="tan.default")
 sin = _floating("sin", sin_, "Sine.")
 cos = _floating("cos", cos_, "Cosine.")
 tan = _floating("tan", tan_, "Tangent.")
@@ -88,37 +88,38 @@ def _acosh_backward(a):
     return conj(mul_(rsqrt_(add_(a, scalar(-1, a))), rsqrt_(add_(a, scalar(1, a)))))
 
 
-asin_ = primitive("asin", "a", lambda ctx, grad: mul_(grad, conj(rsqrt_(_one_minus_square(ctx.a)))))
-acos_ = primitive("acos", "a", lambda ctx, grad: neg_(mul_(grad, conj(rsqrt_(_one_minus_square(ctx.a))))))
-atan_ = primitive("atan", "a", lambda ctx, grad: div_(grad, conj(_square_plus(ctx.a, 1))))
+asin_ = primitive("asin", "a", lambda ctx, grad: mul_(grad, conj(rsqrt_(_one_minus_square(ctx.a)))), aten="asin.default")
+acos_ = primitive("acos", "a", lambda ctx, grad: neg_(mul_(grad, conj(rsqrt_(_one_minus_square(ctx.a))))), aten="acos.default")
+atan_ = primitive("atan", "a", lambda ctx, grad: div_(grad, conj(_square_plus(ctx.a, 1))), aten="atan.default")
 asin = _floating("asin", asin_, "Arc sine.", "arcsin")
 acos = _floating("acos", acos_, "Arc cosine.", "arccos")
 atan = _floating("atan", atan_, "Arc tangent.", "arctan")
 
-sinh_ = primitive("sinh", "a", lambda ctx, grad: mul_(grad, conj(cosh_(ctx.a))))
-cosh_ = primitive("cosh", "a", lambda ctx, grad: mul_(grad, conj(sinh_(ctx.a))))
+sinh_ = primitive("sinh", "a", lambda ctx, grad: mul_(grad, conj(cosh_(ctx.a))), aten="sinh.default")
+cosh_ = primitive("cosh", "a", lambda ctx, grad: mul_(grad, conj(sinh_(ctx.a))), aten="cosh.default")
 tanh_grad = primitive("tanh_backward", "g, y",
                       lambda ctx, grad: tanh_grad(grad, conj(ctx.y)),
-                      lambda ctx, grad: mul_(mul_(grad, conj(ctx.g)), mul_(conj(ctx.y), scalar(-2, ctx.y))))
-tanh_ = primitive("tanh", "a", lambda ctx, grad: tanh_grad(grad, conj(ctx.out)))
+                      lambda ctx, grad: mul_(mul_(grad, conj(ctx.g)), mul_(conj(ctx.y), scalar(-2, ctx.y))), aten="tanh_backward.default")
+tanh_ = primitive("tanh", "a", lambda ctx, grad: tanh_grad(grad, conj(ctx.out)), aten="tanh.default")
 sinh = _floating("sinh", sinh_, "Hyperbolic sine.")
 cosh = _floating("cosh", cosh_, "Hyperbolic cosine.")
 tanh = _floating("tanh", tanh_, "Hyperbolic tangent.")
-asinh_ = primitive("asinh", "a", lambda ctx, grad: mul_(grad, conj(rsqrt_(_square_plus(ctx.a, 1)))))
-acosh_ = primitive("acosh", "a", lambda ctx, grad: mul_(grad, _acosh_backward(ctx.a)))
-atanh_ = primitive("atanh", "a", lambda ctx, grad: div_(grad, conj(_one_minus_square(ctx.a))))
+asinh_ = primitive("asinh", "a", lambda ctx, grad: mul_(grad, conj(rsqrt_(_square_plus(ctx.a, 1)))), aten="asinh.default")
+acosh_ = primitive("acosh", "a", lambda ctx, grad: mul_(grad, _acosh_backward(ctx.a)), aten="acosh.default")
+atanh_ = primitive("atanh", "a", lambda ctx, grad: div_(grad, conj(_one_minus_square(ctx.a))), aten="atanh.default")
 asinh = _floating("asinh", asinh_, "Inverse hyperbolic sine.", "arcsinh")
 acosh = _floating("acosh", acosh_, "Inverse hyperbolic cosine.", "arccosh")
 atanh = _floating("atanh", atanh_, "Inverse hyperbolic tangent.", "arctanh")
 
 
 sigmoid_grad = primitive("sigmoid_backward", "g, y", lambda ctx, grad: sigmoid_grad(grad, conj(ctx.y)),
-                         lambda ctx, grad: mul_(mul_(grad, conj(ctx.g)), sub_(scalar(1, ctx.y), mul_(conj(ctx.y), scalar(2, ctx.y)))))
-sigmoid_ = primitive("sigmoid", "a", lambda ctx, grad: sigmoid_grad(grad, conj(ctx.out)))
+                         lambda ctx, grad: mul_(mul_(grad, conj(ctx.g)), sub_(scalar(1, ctx.y), mul_(conj(ctx.y), scalar(2, ctx.y)))),
+                         aten="sigmoid_backward.default")
+sigmoid_ = primitive("sigmoid", "a", lambda ctx, grad: sigmoid_grad(grad, conj(ctx.out)), aten="sigmoid.default")
 sigmoid = _floating("sigmoid", sigmoid_, "1 / (1 + exp(-input)).", "special.expit")
 
 def _degrees(name, factor, node, doc):
-    prim = primitive(name, "a", lambda ctx, grad: mul_(grad, scalar(factor, grad)), node=node, layout=with_number)
+    prim = primitive(name, "a", lambda ctx, grad: mul_(grad, scalar(factor, grad)), node=node, layout=with_number, aten=f"{name}.default")
 
     def f(input):
         check_tensor(name, input)
@@ -146,9 +147,9 @@ def _sgn_grad(g, a, out):
     return mask_grad(div_(sub_(g, mul_(out, cast(along, d))), cast(safe, d)), not_(zero))
 
 
-abs_ = primitive("abs", "a", lambda ctx, grad: mul_(grad, sgn_(ctx.a)))
-sgn_ = primitive("sgn", "a", lambda ctx, grad: _sgn_grad(grad, ctx.a, ctx.out))
-sign_ = primitive("sign", "a", _zero)
+abs_ = primitive("abs", "a", lambda ctx, grad: mul_(grad, sgn_(ctx.a)), aten="abs.default")
+sgn_ = primitive("sgn", "a", lambda ctx, grad: _sgn_grad(grad, ctx.a, ctx.out), aten="sgn.default")
+sign_ = primitive("sign", "a", _zero, aten="sign.default")
 real_part = primitive("real_copy", "a", lambda ctx, grad: grad, raw=True, node="RealBackward0")
 
 
@@ -215,7 +216,7 @@ def sign(input):
     return sign_(input)
 
 
-_signbit = primitive("signbit", "a")
+_signbit = primitive("signbit", "a", aten="signbit.default")
 
 
 @register_op(out=SameDtype("{name} does not support non-boolean outputs."))
@@ -244,7 +245,7 @@ def square(input):
 
 # ------------------------------------------------------------------ rounding
 def _rounding(name, doc, aliases=""):
-    prim = primitive(name, "a", _zero)
+    prim = primitive(name, "a", _zero, aten=f"{name}.default")
 
     def f(input):
         check_tensor(name, input)
@@ -277,7 +278,7 @@ def round_op(input, *, decimals: Int = 0):
     return clone(input) if kind in "iu" else round_(input, decimals=decimals)
 
 
-frac_ = primitive("frac", "a", lambda ctx, grad: grad)
+frac_ = primitive("frac", "a", lambda ctx, grad: grad, aten="frac.default")
 
 
 @register_op(inplace=True, out="same", tags="pointwise")
@@ -291,7 +292,7 @@ def frac(input):
 
 # ------------------------------------------------------------------ classification
 def _test(name, doc, out=False, complex=True, prim=None):
-    prim = prim or primitive(name, "a")
+    prim = prim or primitive(name, "a", aten=f"{name}.default")
 
     def f(input):
         check_tensor(name, input)
@@ -303,7 +304,7 @@ def _test(name, doc, out=False, complex=True, prim=None):
     return register_op(f, out=out, tags="pointwise")
 
 
-isfinite_ = primitive("isfinite", "a")
+isfinite_ = primitive("isfinite", "a", aten="isfinite.default")
 isnan = _test("isnan", "True where nan.")
 isinf = _test("isinf", "True where infinite.")
 isfinite = _test("isfinite", "True where neither nan nor infinite.", prim=isfinite_)
@@ -312,7 +313,8 @@ isposinf = _test("isposinf", "True where +inf.", out=SameDtype("{name} does not 
 isneginf = _test("isneginf", "True where -inf.", out=SameDtype("{name} does not support non-boolean outputs."), complex=False)
 
 
-nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda ctx, grad: mul_(grad, cast(isfinite_(ctx.a), grad._np_dtype)), layout=like)
+nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda ctx, grad: mul_(grad, cast(isfinite_(ctx.a), grad._np_dtype)), layout=like,
+                        aten="nan_to_num.default")
 
 
 @register_op(inplace=True, out="same", tags="pointwise")
@@ -339,7 +341,7 @@ def _angle_grad(g, a):
     return mask_grad(mul_(cast(div_(g, safe), a._np_dtype), mul_(a, ScalarOperand(1j, a._np_dtype))), not_(zero))
 
 
-angle_ = primitive("angle", "a", lambda ctx, grad: _angle_grad(grad, ctx.a))
+angle_ = primitive("angle", "a", lambda ctx, grad: _angle_grad(grad, ctx.a), aten="angle.default")
 
 
 @register_op(out=True)
@@ -408,7 +410,7 @@ def conj_physical(input):
     return _conj_physical(input) if input._np_dtype.kind == "c" else input
 
 
-_conj_physical = primitive("conj_physical", "a", lambda ctx, grad: _conj(grad))
+_conj_physical = primitive("conj_physical", "a", lambda ctx, grad: _conj(grad), aten="conj_physical.default")
 
 
 @register_op
@@ -435,7 +437,7 @@ def _neg_view(input):
 # ------------------------------------------------------------------ mantissa and exponent
 _Frexp = struct("frexp", "mantissa exponent")
 frexp_ = primitive("frexp", "a", lambda ctx, grad: div_(grad[0], exp2_(cast(ctx.out1, ctx.dtypes[0]))),
-                   nondiff=(1,), layout=like)
+                   nondiff=(1,), layout=like, aten="frexp.default")
 
 
 @register_op(out="same")

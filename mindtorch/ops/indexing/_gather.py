@@ -163,7 +163,7 @@ def add_at(x, values, indices, dims):
 # ------------------------------------------------------------------ nonzero elements
 #
 # nonzero: one row for each nonzero element
-nonzero_ = primitive("nonzero", "a", raw=True, layout=as_computed)
+nonzero_ = primitive("nonzero", "a", raw=True, layout=as_computed, aten="nonzero.default")
 #: like nonzero, with one tensor per dimension (a 0-dim tensor counts as 1-D)
 nonzero_tuple = primitive("nonzero_tuple", "a", raw=True, layout=as_computed)
 #: like nonzero_tuple, for a mask, with contiguous tensors: converts a mask to index tensors

@@ -43,7 +43,8 @@ masked_fill_ = primitive("masked_fill", "a, value, mask", lambda ctx, grad: _mas
                          None, raw=True, layout=contiguous)
 _masked_pick = primitive("masked_pick", "a, mask", lambda ctx, grad: _masked_pick(grad, ctx.mask), None, raw=True, layout=_first)
 _masked_zero = primitive("masked_zero", "a, mask", lambda ctx, grad: _masked_zero(grad, ctx.mask), None, raw=True, layout=_first)
-masked_select_ = primitive("masked_select", "a, mask", lambda ctx, grad: _masked_back(grad, ctx.mask, size=ctx.shapes[0]), None, raw=True)
+masked_select_ = primitive("masked_select", "a, mask", lambda ctx, grad: _masked_back(grad, ctx.mask, size=ctx.shapes[0]), None, raw=True,
+                           aten="masked_select.default")
 _masked_back = primitive("masked_select_backward", "g, mask, *, size", lambda ctx, grad: masked_select_(grad, ctx.mask), None, raw=True)
 _masked_scatter = primitive("masked_scatter", "a, src, mask", lambda ctx, grad: _masked_zero(grad, ctx.mask),
                             lambda ctx, grad: _masked_source(grad, ctx.mask, size=ctx.shapes[1]), None, raw=True)

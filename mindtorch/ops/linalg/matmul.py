@@ -41,11 +41,12 @@ column_sum_ = primitive("column_sum", "a", lambda ctx, grad: _expand_rows(grad, 
 _expand_rows = primitive("expand_rows", "g, *, shape", lambda ctx, grad: column_sum_(grad),
                          raw=True, node="ExpandBackward0")
 
-dot_ = primitive("dot", "a, b", lambda ctx, grad: mul_(grad, conj(ctx.b)), lambda ctx, grad: mul_(grad, conj(ctx.a)))
+dot_ = primitive("dot", "a, b", lambda ctx, grad: mul_(grad, conj(ctx.b)), lambda ctx, grad: mul_(grad, conj(ctx.a)), aten="dot.default")
 # Matrix-vector, vector-matrix and outer products, all with leading batch dims.
-mv_ = primitive("mv", "a, v", lambda ctx, grad: outer_(grad, conj(ctx.v)), lambda ctx, grad: vm_(conj(ctx.a), grad))
+mv_ = primitive("mv", "a, v", lambda ctx, grad: outer_(grad, conj(ctx.v)), lambda ctx, grad: vm_(conj(ctx.a), grad), aten="mv.default")
 vm_ = primitive("vm", "a, u", lambda ctx, grad: outer_(conj(ctx.u), grad), lambda ctx, grad: mv_(conj(ctx.a), grad), node="MvBackward0")
-outer_ = primitive("outer", "x, y", lambda ctx, grad: mv_(grad, conj(ctx.y)), lambda ctx, grad: vm_(grad, conj(ctx.x)), node="MulBackward0")
+outer_ = primitive("outer", "x, y", lambda ctx, grad: mv_(grad, conj(ctx.y)), lambda ctx, grad: vm_(grad, conj(ctx.x)), node="MulBackward0",
+                   aten="outer.default")
 
 
 # ------------------------------------------------------------------ matmul and its special cases

@@ -18,34 +18,40 @@ _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 
 
-def _linear_pieces(name, constants="", layout=None):
+def _aten(name, used):
+    return f"{name}.default" if used else None
+
+
+def _linear_pieces(name, constants="", layout=None, aten="forward backward"):
     """Defines a piecewise linear activation. Its gradient is linear in g and has a zero derivative
-    with respect to x."""
+    with respect to x. aten: which of the two are aten operators with the same arguments."""
     grad = primitive(name + "_backward", f"g, x, *, {constants}", lambda ctx, g: grad(g, ctx.x, **_constants(ctx)), lambda ctx, grad: zeros_like(grad),
-                     layout=pointwise)
+                     layout=pointwise, aten=_aten(name + "_backward", "backward" in aten))
     keys = tuple(grad.prim.attrs)
 
     def _constants(c):
         return {k: getattr(c, k) for k in keys}
 
-    return primitive(name, f"x, *, {constants}", lambda ctx, g: grad(g, ctx.x, **_constants(ctx)), layout=layout or pointwise)
+    return primitive(name, f"x, *, {constants}", lambda ctx, g: grad(g, ctx.x, **_constants(ctx)), layout=layout or pointwise,
+                     aten=_aten(name, "forward" in aten))
 
 
-def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise):
+def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise, aten="forward backward"):
     """Defines a smooth activation with a fused gradient kernel. If the gradient has to be
-    differentiated again, the gradient of `compose` is used instead."""
-    grad = primitive(name + "_backward", f"g, x, *, {constants}", layout=grad_layout)
+    differentiated again, the gradient of `compose` is used instead. aten: which of the two are aten
+    operators with the same arguments."""
+    grad = primitive(name + "_backward", f"g, x, *, {constants}", layout=grad_layout, aten=_aten(name + "_backward", "backward" in aten))
 
     def rule(ctx, g):
         if mode.on:
             return composite_backward_upcast(lambda x: compose(x, **ctx._attrs), (ctx.x,), g)[0]
         return grad(g, ctx.x, **ctx._attrs)
-    return primitive(name, f"x, *, {constants}", rule, layout=layout)
+    return primitive(name, f"x, *, {constants}", rule, layout=layout, aten=_aten(name, "forward" in aten))
 
 
 # ------------------------------------------------------------------ relu
 relu_grad = primitive("relu_backward", "g, y", lambda ctx, grad: relu_grad(grad, ctx.y), lambda ctx, grad: zeros_like(grad), node="ThresholdBackwardBackward0")
-relu_ = primitive("relu", "x", lambda ctx, grad: relu_grad(grad, ctx.out))
+relu_ = primitive("relu", "x", lambda ctx, grad: relu_grad(grad, ctx.out), aten="relu.default")
 
 
 @register_op(inplace=True, tags="pointwise")
@@ -114,7 +120,7 @@ def hardtanh__(input, min_val: Scalar = -1.0, max_val: Scalar = 1.0):
     return hardtanh(input, min_val, max_val, True)
 
 
-leaky_relu_ = _linear_pieces("leaky_relu", "slope")
+leaky_relu_ = _linear_pieces("leaky_relu", "slope", aten="forward")
 
 
 def _check_inplace_slope(name, x, slope):
@@ -147,8 +153,9 @@ def leaky_relu__(input, negative_slope: Scalar = 0.01):
 
 
 threshold_grad = primitive("threshold_backward", "g, x, *, threshold", lambda ctx, grad: threshold_grad(grad, ctx.x, threshold=ctx.threshold), lambda ctx,
-                           grad: zeros_like(grad))
-threshold_p = primitive("threshold", "x, *, threshold, value", lambda ctx, grad: threshold_grad(grad, ctx.x, threshold=ctx.threshold), layout=pointwise)
+                           grad: zeros_like(grad), aten="threshold_backward.default")
+threshold_p = primitive("threshold", "x, *, threshold, value", lambda ctx, grad: threshold_grad(grad, ctx.x, threshold=ctx.threshold), layout=pointwise,
+                        aten="threshold.default")
 
 
 def _threshold(input, threshold, value):
@@ -236,8 +243,8 @@ def _compose_elu(x, *, alpha, scale, input_scale):
     return (relu_(x) * scale + low)
 
 
-elu_ = _smooth("elu", _compose_elu, "alpha, scale, input_scale")
-celu_ = _smooth("celu", _compose_elu, "alpha, scale, input_scale")
+elu_ = _smooth("elu", _compose_elu, "alpha, scale, input_scale", aten="")
+celu_ = _smooth("celu", _compose_elu, "alpha, scale, input_scale", aten="")
 
 
 def _elu(p, input, alpha, scale, input_scale, inplace):
@@ -373,7 +380,7 @@ def softplus(input, beta: Scalar = 1, threshold: Scalar = 20):
     return softplus_(input, beta=beta, threshold=threshold)
 
 
-logsigmoid_ = _smooth("log_sigmoid", lambda x: neg_(softplus_(neg_(x), beta=1, threshold=1e9)), layout=contiguous)
+logsigmoid_ = _smooth("log_sigmoid", lambda x: neg_(softplus_(neg_(x), beta=1, threshold=1e9)), layout=contiguous, aten="")
 
 
 @register_op(ns="nn.functional", method=False, tags="pointwise")
@@ -417,7 +424,7 @@ def _compose_glu(x, *, dim):
     return a * b.sigmoid()
 
 
-glu_ = _smooth("glu", _compose_glu, "dim", halves, like)
+glu_ = _smooth("glu", _compose_glu, "dim", halves, like, aten="forward")
 
 
 @register_op(ns="nn.functional", method=False)

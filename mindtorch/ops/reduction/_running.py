@@ -27,7 +27,7 @@ recur = primitive("linear_recurrence", "g, r, *, axis", lambda ctx, grad: _recur
 
 
 # ------------------------------------------------------------------ cumsum, cumprod
-cumsum_ = primitive("cumsum", "a, *, axis", lambda ctx, grad: cumsum_from_end(grad, axis=ctx.axis))
+cumsum_ = primitive("cumsum", "a, *, axis", lambda ctx, grad: cumsum_from_end(grad, axis=ctx.axis), aten="cumsum.default")
 cumsum_from_end = primitive("cumsum_backward", "a, *, axis", lambda ctx, grad: cumsum_(grad, axis=ctx.axis))
 
 
@@ -44,7 +44,7 @@ def _cumprod_grad(g, a, out, axis):
     return mul_(conj(before), recur(g, shift(conj(a), axis=axis, by=1, fill=0), axis=axis))
 
 
-cumprod_ = primitive("cumprod", "a, *, axis", lambda ctx, grad: _cumprod_grad(grad, ctx.a, ctx.out, ctx.axis))
+cumprod_ = primitive("cumprod", "a, *, axis", lambda ctx, grad: _cumprod_grad(grad, ctx.a, ctx.out, ctx.axis), aten="cumprod.default")
 _cumprod_backward = primitive("cumprod_backward", "g, a, out, *, axis", raw=True)
 
 

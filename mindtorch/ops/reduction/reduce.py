@@ -56,7 +56,7 @@ def _sum_backward(ctx, grad, shape, axes, keepdim):
     return expand_(_restore_dims(grad, shape, axes, keepdim), size=shape)
 
 
-sum_all = primitive("sum_all", "a", lambda ctx, grad: _sum_backward(ctx, grad, ctx.shapes[0], None, False), node="SumBackward0")
+sum_all = primitive("sum_all", "a", lambda ctx, grad: _sum_backward(ctx, grad, ctx.shapes[0], None, False), node="SumBackward0", aten="sum.default")
 sum_dims = primitive("sum_dims", "a, *, axes, keepdim", lambda ctx, grad: _sum_backward(ctx, grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="SumBackward1")
 
 
@@ -111,7 +111,7 @@ def _mean_backward(g, shape, axes, keepdim):
     return expand_reduced(mul_(g, scalar(1 / max(count(shape, axes), 1), g)), shape=shape, axes=axes, keepdim=keepdim)
 
 
-mean_all = primitive("mean_all", "a", lambda ctx, grad: _mean_backward(grad, ctx.shapes[0], None, False), node="MeanBackward0")
+mean_all = primitive("mean_all", "a", lambda ctx, grad: _mean_backward(grad, ctx.shapes[0], None, False), node="MeanBackward0", aten="mean.default")
 mean_dims = primitive("mean_dims", "a, *, axes, keepdim", lambda ctx, grad: _mean_backward(grad, ctx.shapes[0], ctx.axes, ctx.keepdim), node="MeanBackward1")
 #: the mean that variances use: accumulated in double precision
 mean_upcast = primitive("mean_upcast", "a, *, axes, keepdim", lambda ctx, grad: _mean_backward(grad, ctx.shapes[0], ctx.axes, ctx.keepdim),
@@ -160,8 +160,9 @@ def _prod_grad(g, a, out, axis, keepdim):
     return mul_(expanded, conj(product_of_others(a, axis)))
 
 
-prod_all = primitive("prod_all", "a", lambda ctx, grad: _prod_grad(grad, ctx.a, ctx.out, None, False), node="ProdBackward0")
-prod_dim = primitive("prod_dim", "a, *, axis, keepdim", lambda ctx, grad: _prod_grad(grad, ctx.a, ctx.out, ctx.axis, ctx.keepdim), node="ProdBackward1")
+prod_all = primitive("prod_all", "a", lambda ctx, grad: _prod_grad(grad, ctx.a, ctx.out, None, False), node="ProdBackward0", aten="prod.default")
+prod_dim = primitive("prod_dim", "a, *, axis, keepdim", lambda ctx, grad: _prod_grad(grad, ctx.a, ctx.out, ctx.axis, ctx.keepdim), node="ProdBackward1",
+                     aten="prod.dim_int")
 _prod_backward = primitive("prod_backward", "g, a, out, *, axis, keepdim", raw=True)
 
 
@@ -195,10 +196,11 @@ def _extreme(name):
     """Defines the primitives of a reduction by maximum or minimum: over all elements, over axes,
     and along one axis as (values, indices)."""
     camel = name.capitalize()
-    full = primitive(name + "_all", "a", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, None, False), node=camel + "Backward1")
+    full = primitive(name + "_all", "a", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, None, False), node=camel + "Backward1",
+                     aten=f"{name}.default")
     dims = primitive("a" + name, "a, *, axes, keepdim", lambda ctx, grad: _extreme_grad(grad, ctx.a, ctx.out, ctx.axes, ctx.keepdim, False))
     along = primitive(name + "_dim", "a, *, axis, keepdim", lambda ctx, grad: put_at(
-        grad[0], ctx.out1, axis=ctx.axis, keepdim=ctx.keepdim, shape=ctx.shapes[0], repeated=False), nondiff=(1,), node=camel + "Backward0")
+        grad[0], ctx.out1, axis=ctx.axis, keepdim=ctx.keepdim, shape=ctx.shapes[0], repeated=False), nondiff=(1,), node=camel + "Backward0", aten=f"{name}.dim")
     return full, dims, along
 
 
@@ -289,7 +291,7 @@ def aminmax(input, *, dim: Int = None, keepdim: Bool = False):
 
 
 def _arg(name):
-    prim = primitive(name, "a, *, axis, keepdim")
+    prim = primitive(name, "a, *, axis, keepdim", aten=f"{name}.default")
 
     def arg(input, dim: Int = None, keepdim: Bool = False):
         check_tensor(name, input)
@@ -553,7 +555,7 @@ def renorm(input, p: Float, dim: Int, maxnorm: Scalar):
 
 
 # ------------------------------------------------------------------ trace, hash
-trace_ = primitive("trace", "a", lambda ctx, grad: on_diagonal(grad, shape=ctx.shapes[0]))
+trace_ = primitive("trace", "a", lambda ctx, grad: on_diagonal(grad, shape=ctx.shapes[0]), aten="trace.default")
 on_diagonal = primitive("trace_backward", "g, *, shape", lambda ctx, grad: trace_(grad))
 
 

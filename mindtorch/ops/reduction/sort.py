@@ -19,7 +19,8 @@ def _put_along(g, at, axis, shape):
     return put_at(g, at, axis=axis, keepdim=True, shape=shape, repeated=False)
 
 
-_sort = primitive("sort", "a, *, axis, descending", lambda ctx, grad: _put_along(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,), layout=like)
+_sort = primitive("sort", "a, *, axis, descending", lambda ctx, grad: _put_along(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,), layout=like,
+                  aten="sort.default")
 _argsort = primitive("argsort", "a, *, axis, descending", raw=True)
 _Sort, _Topk = struct("sort", "values indices"), struct("topk", "values indices")
 
@@ -51,7 +52,8 @@ def msort(input):
     return sort(input, 0)[0]
 
 
-_topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda ctx, grad: _put_along(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,))
+_topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda ctx, grad: _put_along(grad[0], ctx.out1, ctx.axis, ctx.shapes[0]), nondiff=(1,),
+                  aten="topk.default")
 
 
 @register_op(out="same")

@@ -20,7 +20,7 @@ def _parts(g):
 
 _split_one = primitive("split", "a, *, dim, bounds", lambda ctx, grad: cat_tensors(_parts(grad), ctx.dim), view=True)
 _split_sizes = primitive("split_with_sizes", "a, *, dim, bounds", lambda ctx, grad: cat_tensors(_parts(grad), ctx.dim), view=True)
-_unbind = primitive("unbind", "a, *, dim", lambda ctx, grad: stack_tensors(_parts(grad), ctx.dim), view=True)
+_unbind = primitive("unbind", "a, *, dim", lambda ctx, grad: stack_tensors(_parts(grad), ctx.dim), view=True, aten="unbind.int")
 _unsafe_split = primitive("unsafe_split", "a, *, dim, bounds", lambda ctx, grad: cat_tensors(_parts(grad), ctx.dim), raw=True)
 # in-place writes to the parts modify the input, without a record in autograd
 _unsafe_split.prim.shares = True

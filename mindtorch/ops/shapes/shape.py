@@ -396,8 +396,8 @@ _combination_indices = primitive("combination_indices", "like, *, n, r, with_rep
 
 
 # ------------------------------------------------------------------ triangles and diagonals
-tril_ = primitive("tril", "a, *, diagonal", lambda ctx, grad: tril_(grad, diagonal=ctx.diagonal), raw=True)
-triu_ = primitive("triu", "a, *, diagonal", lambda ctx, grad: triu_(grad, diagonal=ctx.diagonal), raw=True)
+tril_ = primitive("tril", "a, *, diagonal", lambda ctx, grad: tril_(grad, diagonal=ctx.diagonal), raw=True, aten="tril.default")
+triu_ = primitive("triu", "a, *, diagonal", lambda ctx, grad: triu_(grad, diagonal=ctx.diagonal), raw=True, aten="triu.default")
 _triangle_indices = primitive("tri_indices", "*, row, col, offset, lower, np_dtype, device", raw=True)
 
 
@@ -447,7 +447,8 @@ def triu_indices(row: Int, col: Int, offset: Int = 0, *, dtype=None, layout=None
     return _tri_indices("triu_indices", row, col, offset, dtype, device, layout, False)
 
 
-diag_embed_ = primitive("diag_embed", "a, *, offset, dim1, dim2", lambda ctx, grad: diagonal_(grad, offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), raw=True)
+diag_embed_ = primitive("diag_embed", "a, *, offset, dim1, dim2", lambda ctx, grad: diagonal_(grad, offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), raw=True,
+                        aten="diag_embed.default")
 
 
 @register_op

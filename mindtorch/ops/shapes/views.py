@@ -164,7 +164,7 @@ def unflatten(input, dim: Int, sizes):
 
 
 # ------------------------------------------------------------------ adding and removing dims
-unsqueeze_ = primitive("unsqueeze", "a, *, dim", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True)
+unsqueeze_ = primitive("unsqueeze", "a, *, dim", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True, aten="unsqueeze.default")
 #: Inserts dims of size 1 before and after all others.
 _unsqueeze_ends = primitive("unsqueeze_ends", "a, *, before, after", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True, node="UnsqueezeBackward0")
 _squeeze = primitive("squeeze", "a, *, axes", lambda ctx, grad: reshape_(grad, ctx.shapes[0]), view=True)
@@ -204,8 +204,8 @@ def squeeze(input, dim: Index = None):
 
 
 # ------------------------------------------------------------------ order of dims
-transpose_ = primitive("transpose", "a, *, dim0, dim1", lambda ctx, grad: transpose_(grad, dim0=ctx.dim0, dim1=ctx.dim1), view=True)
-t_ = primitive("t", "a", lambda ctx, grad: t_(grad), view=True)
+transpose_ = primitive("transpose", "a, *, dim0, dim1", lambda ctx, grad: transpose_(grad, dim0=ctx.dim0, dim1=ctx.dim1), view=True, aten="transpose.int")
+t_ = primitive("t", "a", lambda ctx, grad: t_(grad), view=True, aten="t.default")
 permute_ = primitive("permute", "a, *, dims",
                      lambda ctx, grad: permute_(grad, dims=tuple(sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__))), view=True)
 
@@ -422,7 +422,7 @@ def slice_key(x, dim, start, end, step):
 
 
 diagonal_ = primitive("diagonal", "a, *, offset, dim1, dim2", lambda ctx, grad: _diagonal_back(
-    grad, shape=ctx.shapes[0], offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), view=True)
+    grad, shape=ctx.shapes[0], offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), view=True, aten="diagonal.default")
 _diagonal_back = primitive("diagonal_backward", "g, *, shape, offset, dim1, dim2", lambda ctx, grad: diagonal_(
     grad, offset=ctx.offset, dim1=ctx.dim1, dim2=ctx.dim2), raw=True)
 
@@ -443,7 +443,7 @@ def diagonal_params(x, offset, dim1, dim2):
 
 
 unfold_ = primitive("unfold", "a, *, dim, size, step",
-                    lambda ctx, grad: unfold_back(grad, shape=ctx.shapes[0], dim=ctx.dim, size=ctx.size, step=ctx.step), view=True)
+                    lambda ctx, grad: unfold_back(grad, shape=ctx.shapes[0], dim=ctx.dim, size=ctx.size, step=ctx.step), view=True, aten="unfold.default")
 #: adds up overlapping windows
 unfold_back = primitive("unfold_backward", "g, *, shape, dim, size, step",
                         lambda ctx, grad: unfold_(grad, dim=ctx.dim, size=ctx.size, step=ctx.step), raw=True)
