@@ -37,10 +37,6 @@ def _number(x):
     return saved_to_tensor(x) if x.__class__ is SavedArray else x
 
 
-def _same(r):
-    return r
-
-
 def _as_results(r):
     """Converts the results of a multi-output operator to the primitive's results."""
     return tuple(r) if isinstance(r, (list, tuple)) else r
@@ -113,10 +109,18 @@ def overload_for(name, args, kwargs):
     return None if packet is None else getattr(packet, overload or "default")
 
 
-_TENSOR_EVEN_FOR_NUMBERS = frozenset(["add", "sub", "mul", "div"])
-#: operator -> its overload for a number as second operand; that for a tensor is "Tensor"
-_WITH_NUMBER = dict([f.prim.aten.split()[1].split(".") for f in PRIMITIVES.values() if " " in (f.prim.aten or "")])
-_WITH_NUMBER.update(pow="Scalar", fill="Scalar", masked_fill="Scalar", lerp="Scalar")
+_TENSOR_EVEN_FOR_NUMBERS = frozenset(["add", "sub", "mul", "div", "floor_divide"])
+
+
+def _two_overloads():
+    """Returns {operator: (overload for two tensors, overload for a tensor and a number)}."""
+    declared = [f.prim.aten.split() for f in PRIMITIVES.values() if " " in (f.prim.aten or "")]
+    return {a.partition(".")[0]: (a.partition(".")[2], b.partition(".")[2]) for a, b in declared}
+
+
+BY_SECOND = _two_overloads()
+#: in-place operator -> its overload for a number as second operand; that for a tensor is "Tensor"
+_WITH_NUMBER = {**{name: number for name, (_, number) in BY_SECOND.items()}, "pow": "Scalar", "fill": "Scalar", "masked_fill": "Scalar", "lerp": "Scalar"}
 
 
 #: aten operators whose result shares memory with their first operand: the ops with the tag "view",
@@ -330,10 +334,6 @@ def expand_reduced(g, *, shape, axes, keepdim):
         for d in sorted([d % len(shape) for d in (axes if axes.__class__ in (tuple, list) else (axes,))]):
             g = g.unsqueeze(d)
     return g.expand(shape)
-
-
-def _over(g, mean, n):
-    return g / n if mean else g
 
 
 @_decomposed

@@ -56,7 +56,6 @@ EXCEPTIONS = {
     ("torch/distributed/tensor/_utils.py", "_OPS"): "values of the argument `reduce_op`",
     ("torch/export/_aten.py", "_OTHER"): "aliases that exported graphs resolve",
     ("torch/export/_aten.py", "_TENSOR"): "aten's overloads",
-    ("torch/export/_aten.py", "_BY_SECOND"): "aten's overloads",
     ("torch/export/_aten.py", "_WITH_DIM"): "aten's overloads",
     ("torch/export/_aten.py", "_ALWAYS"): "aten's overloads",
     ("torch/export/_aten.py", "_LISTED"): "ops that accept sizes or dimensions as separate arguments",

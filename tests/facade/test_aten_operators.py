@@ -227,3 +227,39 @@ def test_results_do_not_inherit_dispatch_subclasses():
             fw.make_dual(s, T.ones(2))
             fw.make_dual(t, s)
         assert [n for n in seen if n == "aten.alias.default"] == ["aten.alias.default"], side
+
+
+def test_declared_operators_exist_in_torch():
+    """Operators that op records and primitives declare, with room for the primitives' arguments."""
+    from mindtorch.core.dispatch.op_registry import OPS
+    from mindtorch.core.dispatch.primitives import PRIMITIVES
+    declared = [(f"{o.aten_name}.{o.aten_overload}", 0) for o in OPS.values() if o.aten_overload]
+    declared += [(a, len(f.prim.inputs) + len(f.prim.attrs)) for f in PRIMITIVES.values() for a in (f.prim.aten or "").split()]
+    assert len(declared) > 200
+    for text, n in declared:
+        name, _, overload = text.partition(".")
+        packet = getattr(real.ops.aten, name)
+        assert overload in packet.overloads(), text
+        positional = [a for a in getattr(packet, overload)._schema.arguments if not a.kwarg_only]
+        assert len(positional) >= n, text
+
+
+@pytest.mark.parametrize("names, call", [
+    (["copysign_.Tensor", "copysign_.Scalar"], lambda T, x: x.copysign_(x.detach()).copysign_(1.0)),
+    (["xlogy_.Tensor", "xlogy_.Scalar_Other"], lambda T, x: x.xlogy_(x.detach()).xlogy_(2.0)),
+    (["xlogy.Scalar_Other"], lambda T, x: T.xlogy(x, 2.0)),
+    (["bitwise_left_shift.Tensor_Scalar"], lambda T, x: T.bitwise_left_shift(x.int(), 1)),
+    (["floor_divide.default", "floor_divide_.Tensor"], lambda T, x: T.floor_divide(x, 2.0).floor_divide_(2.0)),
+])
+def test_overloads_for_numbers(names, call):
+    import importlib
+    for T in (real, mine):
+        found = []
+
+        class Mode(importlib.import_module(T.__name__ + ".utils._python_dispatch").TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                found.append(str(func).removeprefix("aten."))
+                return func(*args, **(kwargs or {}))
+        with Mode():
+            call(T, T.rand(3))
+        assert [n for n in found if n in names] == names, (T.__name__, found)

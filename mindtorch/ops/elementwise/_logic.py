@@ -141,7 +141,7 @@ def bitwise_not(input):
 
 
 def _shift(name, word):
-    prim = primitive(name, "a, b", aten=f"{name}.Tensor {name}.Scalar")
+    prim = primitive(name, "a, b", aten=f"{name}.Tensor {name}.Tensor_Scalar")
 
     def shift(input, other):
         a, b = _integers(name, input, other)

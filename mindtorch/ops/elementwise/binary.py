@@ -140,7 +140,7 @@ div_ = primitive("div", "a, b", lambda ctx, grad: div_(grad, conj(ctx.b)),
                  lambda ctx, grad: neg_(mul_(grad, conj(div_(div_(ctx.a, ctx.b), ctx.b)))), aten="div.Tensor")
 div_floor = primitive("div_floor", "a, b", lambda ctx, grad: zeros_like(grad), lambda ctx, grad: zeros_like(grad), node="DivBackward2")
 div_trunc = primitive("div_trunc", "a, b", lambda ctx, grad: zeros_like(grad), lambda ctx, grad: zeros_like(grad), node="DivBackward2")
-_floor_divide = primitive("floor_divide", "a, b", no_derivative("floor_divide"), no_derivative("floor_divide"), aten="floor_divide.Tensor floor_divide.Scalar")
+_floor_divide = primitive("floor_divide", "a, b", no_derivative("floor_divide"), no_derivative("floor_divide"), aten="floor_divide.default")
 
 
 def _rounded(name, prim, input, other, operands=promote_factors):

@@ -8,6 +8,7 @@ with several overloads. A call without an aten name keeps the function that was 
 from mindtorch.backend.graph import Sym, Value, signature
 from mindtorch.core.dispatch.dispatcher import DISPATCH_ENTRIES
 from mindtorch.torch import _aten_losses
+from mindtorch.torch._aten_calls import BY_SECOND
 from mindtorch.torch._ops import find_packet
 from mindtorch.torch.fx._recorded import spelled as literally
 
@@ -22,7 +23,6 @@ _OTHER = {"concat": "cat", "concatenate": "cat", "negative": "neg", "multiply": 
 _SPACES = {"linalg": "linalg_", "special": "special_", "fft": "fft_"}
 #: PyTorch converts a Python scalar to a 0-dim tensor for these, so the overload is always Tensor
 _TENSOR = frozenset("add sub mul div".split())
-_BY_SECOND = frozenset("gt ge lt le eq ne rsub remainder fmod bitwise_and bitwise_or bitwise_xor".split())
 _WITH_DIM = {"mean": "dim", "sum": "dim_IntList", "amax": None, "any": "dim", "all": "dim", "prod": "dim_int", "max": "dim", "min": "dim",
              "squeeze": "dim", "logsumexp": None, "norm": "ScalarOpt_dim", "std": "dim", "var": "dim", "median": "dim"}
 _ALWAYS = {"softmax": "int", "log_softmax": "int", "transpose": "int", "select": "int", "unbind": "int", "flatten": "using_ints", "split": "Tensor",
@@ -39,8 +39,8 @@ def _overload(name, args, kwargs):
         return "Tensor" if "rounding_mode" not in kwargs else "Tensor_mode"
     if base == "pow":
         return "Tensor_Tensor" if all(isinstance(a, Value) for a in args[:2]) else "Tensor_Scalar" if isinstance(args[0], Value) else "Scalar"
-    if base in _BY_SECOND:
-        return "Tensor" if isinstance(second, Value) else "Scalar"
+    if base in BY_SECOND:
+        return BY_SECOND[base][not isinstance(second, Value)]
     if base == "where" and len(args) == 3:
         kinds = [isinstance(a, Value) for a in args[1:]]
         return "self" if all(kinds) else "ScalarOther" if kinds[0] else "ScalarSelf" if kinds[1] else "Scalar"
