@@ -247,6 +247,66 @@ def test_interception_lint_detects_violations(source, count):
     assert len(interceptions(source)) == count
 
 
+# ------------------------------------------------------------------ no module assigns another one's variables
+# Exceptions: {assigning module: reason}. Lower layers use a field of `hooks` instead.
+ASSIGN = {
+    "mindtorch.torch._dispatch_protocol": "is loaded with the first tensor with __torch_dispatch__, and gives its entry points to three modules that it imports",
+    "mindtorch.torch._dynamo._parts": "switches the capture of Module calls on and off; every call of a Module tests this global",
+    "mindtorch.torch.nn.modules._cells": "gives two functions to a module that it imports",
+    "mindtorch.torch.testing._internal.common_utils": "fill_uninitialized_memory is a public setting of torch.utils.deterministic",
+}
+
+
+def assignments(source, module, is_package, known):
+    """Returns the assignments and deletions of variables of other modules of the package, as text.
+    known: the names of all its modules."""
+    tree, aliases, found = ast.parse(source), {}, []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for a in node.names:
+                aliases[a.asname or a.name.split(".")[0]] = a.name if a.asname else a.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            base = imports(ast.unparse(node), module, is_package)[0][1]
+            for a in node.names:
+                aliases[a.asname or a.name] = f"{base}.{a.name}"
+
+    def module_of(node):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+            outer = module_of(node.value)
+            name = outer and f"{outer}.{node.attr}"
+        else:
+            name = aliases.get(node.id) if isinstance(node, ast.Name) else None
+        return name if name in known else None
+
+    for node in ast.walk(tree):
+        target, name = None, ""
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            target, name = node.value, node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("setattr", "delattr") and node.args:
+            target, name = node.args[0], ast.unparse(node.args[1])
+        if target is not None and (there := module_of(target)) and there != module:
+            found.append(f"{module}:{node.lineno}: assigns {there}.{name}")
+    return found
+
+
+def test_modules_assign_no_variables_of_others():
+    known = {module for _, module, _ in modules()}
+    wrong = {module: found for path, module, is_package in modules() if (found := assignments(path.read_text("utf-8"), module, is_package, known))}
+    assert not {m: found for m, found in wrong.items() if m not in ASSIGN}
+    assert not ASSIGN.keys() - wrong.keys(), "these need no exception any more"
+
+
+@pytest.mark.parametrize("source, count", [
+    ("from mindtorch.core import hooks\nhooks.x = 1", 1), ("from . import hooks as h\nh.x, y = 1, 2", 1), ("import mindtorch.core.hooks as h\ndef f():\n    h.x += 1", 1),
+    ("import mindtorch.core.hooks\nmindtorch.core.hooks.x = 1", 1), ("from mindtorch.core import hooks\ndel hooks.x", 1), ("from mindtorch.core import hooks\nhooks.x: int = 1", 1),
+    ("from mindtorch.core import hooks\nfor hooks.x in y: pass", 1), ("from mindtorch.core import hooks\nsetattr(hooks, n, 1)", 1),
+    ("from mindtorch.core.hooks import hooks\nhooks.x = 1", 0), ("from mindtorch.core import hooks\nhooks.x.y = 1", 0), ("from mindtorch.core import hooks\nhooks.x['y'] = 1", 0),
+    ("import os\nos.x = 1", 0), ("from mindtorch.core import hooks\nhooks = 1", 0), ("from mindtorch.core import hooks\nhooks.x.append(1)", 0),
+])
+def test_assignment_lint_detects_violations(source, count):
+    assert len(assignments(source, "mindtorch.core.tensor", False, {"mindtorch", "mindtorch.core", "mindtorch.core.hooks"})) == count
+
+
 # Interfaces: the modules against which a device, a kernel, an op or a layer is written.
 INTERFACES = """core/tensor/inplace core/device/device core/device/device_dispatch core/dispatch/dispatcher core/tensor/dtypes core/autograd/engine
 core/autograd/validate_grad core/dispatch/error_messages core/autograd/grad_mode core/tensor/from_data core/tensor/stride_rules core/dispatch/meta

@@ -4,8 +4,9 @@ A lower module cannot import the modules above it. It reads a field of `hooks` i
 two kinds of fields:
 
 - Functions that are always needed. The bootstrap modules assign them once, at import:
-  `core/bootstrap.py` those of core, `ops/_bootstrap.py` those of the ops, `torch/_bootstrap.py`
-  those of the facade. Before that a call raises RuntimeError.
+  `core/bootstrap.py` those of core, `ops/_bootstrap.py` those of the ops,
+  `core/mindspore/bootstrap.py` those of `core/mindspore/`, `torch/_bootstrap.py` those of the
+  facade. Before that a call raises RuntimeError.
 - Functions of a feature that is switched on and off, or loaded on first use. The feature's module
   assigns them. The docstring names it.
 """
@@ -42,6 +43,7 @@ def _no_weakrefs(t: Tensor) -> int:
 
 
 _CORE, _OPS, _FACADE = "mindtorch.core.bootstrap", "mindtorch.ops", "mindtorch.torch"
+_MINDSPORE, _STEPS = "mindtorch.core.mindspore.bootstrap", "mindtorch.core.mindspore.ops"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -81,6 +83,15 @@ class Hooks:
     lazy_tensor_class: Any = None
     """Class of MindSpore tensors with deferred values. From core/mindspore/functional_grad.py. None:
     there are none yet."""
+    materialize_native: Callable[[Tensor], None] = _unset("materialize_native", _MINDSPORE)
+    """Computes the values of a MindSpore tensor with deferred values. From
+    core/mindspore/functional_grad.py."""
+    defer_native_op: Callable[..., Any] = _unset("defer_native_op", _STEPS)
+    """(op, its name, args, kwargs): the deferred result of a MindSpore op in a compiled step, or
+    `NO` of backend/hooks.py. From core/mindspore/ops.py."""
+    defer_native_layer: Callable[[Any, Any], Any] = _unset("defer_native_layer", _STEPS)
+    """(Cell, args): the deferred result of a MindSpore layer in a compiled step, or `NO`. From
+    core/mindspore/ops.py."""
     classify_native: Callable[[Any, device | None], tuple[device, Handle, Array] | None] | None = None
     """(MindSpore tensor, device or None) -> (device, handle, geometry) for memory on a device, else
     None. Assigned by core/device/backend_autoload.py when a device is registered; None without a

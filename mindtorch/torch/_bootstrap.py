@@ -1,8 +1,9 @@
-"""Assigns the hooks of core that are needed from the start and that the facade provides, and what
-lower modules of the facade get from higher ones."""
+"""Assigns the hooks of core and backend that are needed from the start and that the facade provides,
+and what lower modules of the facade get from higher ones."""
+from mindtorch.backend.hooks import hooks as backend_hooks
 from mindtorch.core.hooks import hooks
 from mindtorch.core.mindspore import autograd as mindspore_autograd
-from mindtorch.torch import _function_protocol, _op_sources, _untyped_storage, storage
+from mindtorch.torch import _function_protocol, _graph, _op_sources, _untyped_storage, storage
 
 CAPTURE = "followed"
 
@@ -12,6 +13,7 @@ hooks.storage_on = _untyped_storage._on
 hooks.storage_moved = _untyped_storage._moved
 hooks.tensor_of_storage = storage.set_source
 
+backend_hooks.export_cell = _graph.export_cell
 
 # ------------------------------------------------------------------ within the facade
 # These modules are imported on first use.

@@ -274,4 +274,3 @@ def export_cell(net, inputs, file_format):
     return graph_cell(graph, type(net).__name__, file_format == "ONNX")
 
 
-_checkpoint.export_cell = export_cell

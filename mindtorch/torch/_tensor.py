@@ -13,7 +13,6 @@ from mindtorch.backend.mindspore import data_sink as _sink  # noqa: F401  (MindS
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, attributes, from_array
 from mindtorch.core.tensor import inplace, conj_neg_bits, dtypes, printing
 from mindtorch.core.device import device as _device, device_dispatch
-from mindtorch.core.mindspore import functional_grad as mindspore_functional_grad, autograd as mindspore_autograd
 from mindtorch.core.autograd import grad_mode
 from mindtorch.core.transforms import functorch_levels
 from mindtorch.core.tensor.dtypes import as_np, bfloat16_np, of_np
@@ -906,6 +905,4 @@ Parameter.name = property(MSParameter.name.fget, MSParameter.name.fset)
 for _name in ("init_data", "_offload", "value"):
     setattr(Parameter, _name, vars(MSParameter)[_name])
 
-
-mindspore_autograd.begin()
-mindspore_functional_grad.begin()
+from mindtorch.core.mindspore import bootstrap  # noqa: E402,F401

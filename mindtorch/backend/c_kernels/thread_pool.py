@@ -42,7 +42,7 @@ def lib():
     if found is not None:
         build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_passes", "mt_cast", "mt_update"))
         build.declare(found, _DIRECT, _DIRECT, direct=True)
-        threads.before_share = found.mt_rest
+        threads.call_before_share(found.mt_rest)
     return found
 
 

@@ -58,6 +58,12 @@ default_generator = Generator()
 default_generator.seed()
 
 
+def set_default_generator(generator):
+    """Sets the generator that is used where none is passed."""
+    global default_generator
+    default_generator = generator
+
+
 def in_memory_order(a):
     """Returns a view of strided array `a` whose C order is its memory order, in which PyTorch fills
     tensors."""

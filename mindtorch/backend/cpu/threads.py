@@ -131,9 +131,7 @@ def set_count(n: int) -> None:
     mindspore.set_context(runtime_num_threads=min(n, os.cpu_count() or 1))
 
 
-#: Called before the threads of this module work, so that those of thread_pool.py do not spin
-#: meanwhile.
-before_share = None
+_before_share = None
 _blas = None
 _scipys = None
 
@@ -196,6 +194,13 @@ def matmul(a, b, out=None, extobj=SILENT):
     return single_threaded(_matmul, a, b, out=out, extobj=extobj)
 
 
+def call_before_share(fn):
+    """Registers the function that is called before the threads of this module work, so that those of
+    thread_pool.py do not spin meanwhile."""
+    global _before_share
+    _before_share = fn
+
+
 def share(n, part):
     """Runs part(start, stop) over range(n), in pieces on several threads if they are available."""
     k = min(_pool.count, n)
@@ -203,8 +208,8 @@ def share(n, part):
         part(0, n)
         return
     try:
-        if before_share is not None:
-            before_share()
+        if _before_share is not None:
+            _before_share()
         before = _hold_blas()
         try:
             cuts = [n * i // k for i in range(k + 1)]

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from typing import Any
 
+from mindtorch.backend.hooks import hooks
 from mindtorch.backend.mindspore.cell import is_buffer, is_module
 from mindtorch.backend.mindspore.patches import put, put_everywhere
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, is_ours
@@ -71,9 +72,6 @@ def holds(a):
 
 
 _export = _serialization._export
-# set by the facade: (Module, inputs, file format) -> an equivalent Cell of MindSpore ops, or the
-# bytes of the file
-export_cell = None
 
 
 def numpy_dtype(x):
@@ -88,7 +86,7 @@ def _export_graph(net, file_name, file_format, *inputs, **kwargs):
     cells = [net] + ([c for _, c in net.cells_and_names()] if isinstance(net, ms.nn.Cell) else [])
     if not any(is_module(c) for c in cells):
         return _export(net, file_name, file_format, *inputs, **kwargs)
-    cell = export_cell(net, inputs, file_format)
+    cell = hooks.export_cell(net, inputs, file_format)
     if isinstance(cell, bytes):
         path = file_name if file_name.endswith(f".{file_format.lower()}") else f"{file_name}.{file_format.lower()}"
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

@@ -7,8 +7,6 @@ grad is recorded, and may not be modified in place.
 """
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
 
 from mindtorch.backend.hooks import hooks
 from mindtorch.backend.mindspore import graph_mode_step
@@ -22,11 +20,6 @@ from mindspore.ops.composite import base as _base  # noqa: E402
 
 MSTensor = ms.Tensor
 MSParameter = ms.Parameter
-#: set by core.mindspore_functional_grad: runs a function for gradients on the facade's autograd graph; computes
-#: those gradients; makes the memory of device tensors among arguments visible to MindSpore
-own_forward: Callable[..., Any] | None = None
-own_gradients: Callable[..., Any] | None = None
-prepare: Callable[..., Any] | None = None
 
 
 class _Runs(threading.local):
@@ -145,7 +138,7 @@ def _run_here(fn, sens_param, args, kwargs, wanted):
     if before is not None and wanted:
         raise NotImplementedError(f"the gradient of {type(fn).__name__} (under set_grad() in a compiled step) with respect to its arguments is not "
                                   "supported after the call, which did not record them; use mindspore.value_and_grad")
-    run = own_forward(fn, wanted, args, kwargs, before)
+    run = hooks.step_grad_forward(fn, wanted, args, kwargs, before)
     if run is None:
         return None
     _runs.own.append((fn, run, sens))
@@ -154,12 +147,12 @@ def _run_here(fn, sens_param, args, kwargs, wanted):
 
 def _gradients(fn, grad_op, weights, grad_position, has_aux, *run_args):
     if not (_runs.own and _runs.own[-1][0] is fn):
-        prepare(run_args)  # a sens, which the forward has not seen
+        hooks.prepare_operands(run_args)  # a sens, which the forward has not seen
         with as_function(fn):
             return _backward(fn, grad_op, weights, grad_position, has_aux, *run_args)
     _, run, sens = _runs.own.pop()
     listed = () if not grad_op.get_by_list else (weights,) if isinstance(weights, MSParameter) else tuple(weights)
-    of_inputs, of_weights = own_gradients(run, listed, sens, has_aux)
+    of_inputs, of_weights = hooks.step_gradients(run, listed, sens, has_aux)
     of_inputs = tuple(of_inputs) if getattr(grad_op, "get_all", False) or len(of_inputs) != 1 else of_inputs[0]
     if not grad_op.get_by_list:
         return of_inputs

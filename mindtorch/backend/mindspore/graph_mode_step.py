@@ -9,7 +9,6 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.hooks import hooks
@@ -17,10 +16,6 @@ from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.mindspore.runtime import ms
 
-#: Set by `jit_fallback.py`: returns a name for the mindtorch code that an object refers to; returns
-#: True if values contain mindtorch tensors.
-seen_in: Callable[..., Any] = None              # type: ignore[assignment]
-facade_tensor: Callable[..., bool] = None       # type: ignore[assignment]
 
 class _Plainly(threading.local):
     # number of active calls of `native_ops.py` in this thread: code under MindSpore's jit then runs
@@ -47,21 +42,21 @@ def _refers(obj):
     """True if a function, method or Cell refers to mindtorch, as far as that can be determined
     without running it."""
     if isinstance(obj, functools.partial):
-        return _refers(obj.func) or facade_tensor(obj.args) or facade_tensor(obj.keywords.values())
+        return _refers(obj.func) or hooks.holds_facade_tensor(obj.args) or hooks.holds_facade_tensor(obj.keywords.values())
     if isinstance(obj, types.MethodType):
         return _refers(obj.__func__) or _refers(obj.__self__)
     try:
         found = _known.get(obj)
         if found is None:
-            found = _known[obj] = seen_in(obj, set(), [] if isinstance(obj, ms.nn.Cell) else None) is not None
+            found = _known[obj] = hooks.seen_in(obj, set(), [] if isinstance(obj, ms.nn.Cell) else None) is not None
     except TypeError:  # not weakly referenceable, or not hashable
-        found = seen_in(obj, set()) is not None
+        found = hooks.seen_in(obj, set()) is not None
     return found
 
 
 def uses_facade(fn, values=()):
     """True if a function or Cell refers to mindtorch, or receives its tensors."""
-    return facade_tensor(values) or _refers(fn)
+    return hooks.holds_facade_tensor(values) or _refers(fn)
 
 
 # ------------------------------------------------------------------ Cells under set_grad()

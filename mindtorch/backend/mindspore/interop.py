@@ -9,8 +9,6 @@ Operators that take tensors in a Python list do not check; `Primitive.__call__` 
 import functools
 import re
 import threading
-from collections.abc import Callable
-from typing import Any
 
 from mindtorch.backend.hooks import NO, hooks
 from mindtorch.backend.cpython import at_exit
@@ -26,18 +24,7 @@ from mindspore.graph import api as _api  # noqa: E402
 from mindspore.ops.composite import base as _base  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
-call_op: Callable[..., Any] | None = None      # set by core.mindspore_autograd: (callable, name, args, kwargs) -> result
-# set by core.mindspore_autograd: makes the memory of device tensors among arguments visible to
-# MindSpore
-prepare: Callable[..., Any] | None = None
-# set by core.mindspore_autograd: MindSpore's _no_grad begins or ends (value of grad mode, or None
-# for "as before")
-follow_mode: Callable[..., Any] | None = None
 _grad_flag = executor._executor.grad_flag
-
-
-def _never(*args):
-    return False
 
 
 class _Depth(threading.local):
@@ -97,7 +84,7 @@ _pre_process = ms.nn.Cell._call_pre_process
 @functools.wraps(_forward)
 def _forward_on_a_free_tape(fn, *args, **kwargs):
     end_tracking()
-    prepare((args, kwargs))
+    hooks.prepare_operands((args, kwargs))
     return _forward(fn, *args, **kwargs)
 
 
@@ -114,13 +101,13 @@ put("mindspore.nn.cell:Cell._call_pre_process", _pre_process_on_a_free_tape)
 
 
 def _entering(self, _enter=_api._no_grad.__enter__):
-    self._mode_before = follow_mode(False)
+    self._mode_before = hooks.follow_grad_mode(False)
     return _enter(self)
 
 
 def _leaving(self, *exc, _exit=_api._no_grad.__exit__):
     result = _exit(self, *exc)
-    follow_mode(self._mode_before)
+    hooks.follow_grad_mode(self._mode_before)
     return result
 
 
@@ -132,7 +119,7 @@ def follow_no_grad():
 
 # ------------------------------------------------------------------ ops that receive facade tensors
 def _handed(op, args, kwargs=None):
-    return call_op(op, op.name, args, kwargs or {})
+    return hooks.call_op(op, op.name, args, kwargs or {})
 
 
 def _fallback(t):
@@ -160,7 +147,7 @@ def _call_primitive(self, *args):
         for x in args:
             c = x.__class__
             if (c is list or c is tuple) and _holds(x):
-                return call_op(functools.partial(_primitive_call, self), self.name, args, {})
+                return hooks.call_op(functools.partial(_primitive_call, self), self.name, args, {})
     return _primitive_call(self, *args)
 
 
@@ -169,9 +156,9 @@ def _call_cell(self, *args, **kwargs):
     # While MindSpore's autograd is off, as before the first op, a Cell does not check for its
     # bprop. MindSpore itself records a Cell under set_grad().
     if self.__dict__.get("has_bprop") and not (depth.native or self.requires_grad or in_graph_mode()):
-        refuse_bprop(self, args, kwargs)
+        hooks.refuse_bprop(self, args, kwargs)
     if args and not kwargs and not depth.native and hooks.step_active():
-        r = as_one(self, args)
+        r = hooks.step_layer(self, args)
         if r is not None:
             return r
     return _cell_call(self, *args, **kwargs)
@@ -182,12 +169,12 @@ _getitem, _setitem = MSTensor.__getitem__, MSTensor.__setitem__
 
 @functools.wraps(_getitem)
 def _subscript(self, index):
-    return _getitem(self, index) if depth.native else call_op(_getitem, "getitem", (self, index), {})
+    return _getitem(self, index) if depth.native else hooks.call_op(_getitem, "getitem", (self, index), {})
 
 
 @functools.wraps(_setitem)
 def _assign_subscript(self, index, value):
-    if depth.native or not write_subscript(self, index, value):
+    if depth.native or not hooks.write_subscript(self, index, value):
         _unrecorded(_setitem, self, index, value)
     return self
 
@@ -208,28 +195,12 @@ def _in_place(method):
     outside of value_and_grad it records only on the facade's behalf."""
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
-        if put_off(self):
+        if hooks.step_uses(self):
             hooks.step_flush("MindSpore writes to a tensor")
-        if tracking.on and part_of_parameter(self):
+        if tracking.on and hooks.part_of_parameter(self):
             return _unrecorded(method, self, *args, **kwargs)
         return method(self, *args, **kwargs)
     return writes
-
-
-# set by core.mindspore_autograd: writes if the value has a history in the facade, else returns
-# False
-write_subscript: Callable[..., Any] | None = None
-# set by core.mindspore_autograd: whether a native tensor is a part of a native Parameter in
-# MindSpore's autograd graph
-part_of_parameter: Callable[..., bool] | None = None
-wrote: Callable[..., Any] | None = None  # set by core.mindspore_autograd: records a write to a tensor's memory
-write_through: Callable[..., Any] | None = None      # set by core.mindspore_autograd: stores a value into a facade tensor's memory, if it fits
-# set by core.mindspore_functional_grad: runs a layer as one call of a compiled step, or returns
-# None
-as_one: Callable[..., Any] | None = None
-# set by core.mindspore_autograd: raises NotImplementedError if backward() would have to go through
-# a Cell's bprop
-refuse_bprop: Callable[..., Any] | None = None
 
 
 #: True if kernels have their own memory: MindSpore copies a host tensor there at its first use, and
@@ -251,12 +222,12 @@ def bring_down(t):
 def _noted(method):
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
-        if graph_mode_step.plainly.n and args and set_in_place(self, args[0]):
+        if graph_mode_step.plainly.n and args and hooks.step_set_parameter(self, args[0]):
             return self
-        if put_off(self):
+        if hooks.step_uses(self):
             hooks.step_flush("MindSpore writes to a tensor")
-        wrote(self)  # before the call, since some of them replace the memory
-        if args and write_through(self, args[0]):
+        hooks.note_write(self)  # before the call, since some of them replace the memory
+        if args and hooks.write_through(self, args[0]):
             return self
         return method(self, *args, **kwargs)
     return writes
@@ -267,14 +238,10 @@ def _read(method):
     first."""
     @functools.wraps(method)
     def reads(self, *args, **kwargs):
-        if put_off(self):
+        if hooks.step_uses(self):
             hooks.step_flush("values are read")
         return method(self, *args, **kwargs)
     return reads
-
-
-# set by core.mindspore_ops: whether an op that uses a MindSpore tensor was deferred
-put_off: Callable[[Any], bool] = _never
 
 
 def _stepping(self, *args, **kwargs):
@@ -284,40 +251,28 @@ def _stepping(self, *args, **kwargs):
     # In a compiled step the optimizer runs as a MindSpore graph, as it would with a native model.
     compiled = hooks.step_active() and isinstance(self, ms.nn.Optimizer) and not kwargs
     if compiled:
-        r = step_put_off(self, args)
+        r = hooks.step_optimizer(self, args)
         if r is not NO:
             return r
     # also the facade's grad mode, since each op of a Parameter sets MindSpore's from it
-    before, mode = executor.enable_grad(), follow_mode(False)
+    before, mode = executor.enable_grad(), hooks.follow_grad_mode(False)
     set_recording(False)
     try:
         with hooks.step_suspended("a MindSpore optimizer"):
-            prepare_steps(parameters)
+            hooks.note_optimizer_step(parameters)
             if not compiled:
                 return ms.nn.Cell.__call__(self, *args, **kwargs)
-            args = native_values(args)
+            args = hooks.native_values(args)
             ms.set_context(mode=ms.GRAPH_MODE)
             try:
                 return ms.nn.Cell.__call__(self, *args)
             finally:
                 ms.set_context(mode=ms.PYNATIVE_MODE)
     finally:
-        follow_mode(mode)
+        hooks.follow_grad_mode(mode)
         set_recording(before)
         if ELSEWHERE:
-            written_elsewhere(parameters)
-
-
-# set by core.mindspore_ops: assigns a new value to a Parameter in place
-set_in_place: Callable[..., bool] = _never
-#: set by core.mindspore_ops: runs an optimizer's step as part of a compiled step, or returns NO
-step_put_off: Callable[..., Any] = None                 # type: ignore[assignment]
-# set by core.mindspore_autograd: replaces facade tensors without history by MindSpore's own tensors
-native_values: Callable[..., Any] | None = None
-# set by core.mindspore_autograd: records a write to each of the parameters
-prepare_steps: Callable[..., Any] | None = None
-# set by core.mindspore_autograd: copies what kernels wrote to the memory of host facade tensors
-written_elsewhere: Callable[..., Any] | None = None
+            hooks.copy_back(parameters)
 
 
 def watch():

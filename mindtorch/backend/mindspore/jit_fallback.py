@@ -16,7 +16,6 @@ import time
 import types
 import warnings
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.hooks import NO, hooks
@@ -34,10 +33,6 @@ _MINDSPORE = os.path.dirname(os.path.abspath(ms.__file__)) + os.sep
 # the project's only module for MindSpore's compiler
 _READABLE = os.path.join("mindspore", "graph", "_readable.py")
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-
-
-#: set by core.mindspore_ops: runs a MindSpore function as part of a compiled step, or returns NO
-function_put_off: Callable[..., Any] = None         # type: ignore[assignment]
 
 
 class _State(threading.local):
@@ -234,7 +229,7 @@ def _facade_tensor(values):
     return False
 
 
-graph_mode_step.seen_in, graph_mode_step.facade_tensor = _seen_in, _facade_tensor
+hooks.seen_in, hooks.holds_facade_tensor = _seen_in, _facade_tensor
 
 
 # ------------------------------------------------------------------ running eagerly
@@ -371,7 +366,7 @@ def _call(fn, obj, args, kwargs, compiled, level="O0"):
     if plainly.n:  # inside a recorded call
         return fn(*args, **kwargs)
     if fn.__module__ == "mindspore.amp" and hooks.step_active():
-        r = function_put_off(fn, args, kwargs)
+        r = hooks.step_function(fn, args, kwargs)
         if r is not NO:
             return r
     marks = _marks(fn)

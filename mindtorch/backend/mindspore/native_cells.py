@@ -2,7 +2,8 @@
 gradient of such a call is MindSpore's too."""
 from typing import Any
 
-from mindtorch.backend.mindspore import recorder_api, graph_mode_step
+from mindtorch.backend.hooks import hooks
+from mindtorch.backend.mindspore import recorder_api
 from mindtorch.backend.mindspore.graph._readable import GradientOf
 from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.runtime import ms
@@ -49,7 +50,7 @@ def _simple(cell):
             return False
         if any([c.__dict__.get(n) for n in _HOOKS]):
             return False
-    return not any(True for _ in cell.get_parameters()) and graph_mode_step.seen_in(cell, set()) is None and type(cell).__name__ != "RReLU"
+    return not any(True for _ in cell.get_parameters()) and hooks.seen_in(cell, set()) is None and type(cell).__name__ != "RReLU"
 
 
 def gradient(made: dict[Any, Call], position: tuple[int, ...]) -> Call:

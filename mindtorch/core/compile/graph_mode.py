@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from mindtorch.backend.hooks import hooks as backend_hooks
 from mindtorch.core.compile import replay
 
 #: Number of branches of a trace after which a callable runs eagerly.
@@ -58,6 +57,11 @@ def step(key: Any) -> Iterator[_Step]:
             f(t)
 
 
+def possible() -> bool:
+    """True if there is a device that supports graphs."""
+    return replay.device_of_sessions() is not None
+
+
 def active() -> bool:
     """True if this thread's kernels are deferred."""
     s = replay.current.session
@@ -95,10 +99,3 @@ def defer_until_end(f: Any, t: Any) -> bool:
         return False
     _off.after.append((f, t))
     return True
-
-
-def begin() -> None:
-    """Called once, when the facade is fully imported."""
-    backend_hooks.step_session, backend_hooks.step_active, backend_hooks.step_suspended = step, active, suspended
-    backend_hooks.step_flush, backend_hooks.step_postpone = flush, defer_until_end
-    backend_hooks.step_possible = lambda: replay.device_of_sessions() is not None

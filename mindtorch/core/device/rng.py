@@ -27,7 +27,8 @@ default_generator = _host.default_generator
 def set_default(generator):
     """Sets the default generator, which is used where none is passed."""
     global default_generator
-    default_generator = _host.default_generator = generator
+    default_generator = generator
+    _host.set_default_generator(generator)
 
 
 # ------------------------------------------------------------------ devices

@@ -110,7 +110,8 @@ def _read_cache() -> dict[str, types.CodeType]:
         return {}
     if found.__class__ is not tuple:
         return {}
-    codes, generated_files.indexes = found
+    codes, indexes = found
+    generated_files.restore(indexes)
     return codes
 
 

@@ -105,6 +105,12 @@ def render(section: Section) -> str:
 indexes: dict[str, tuple[tuple[int, ...], dict[str, int], int]] = {}
 
 
+def restore(found: dict[str, tuple[tuple[int, ...], dict[str, int], int]]) -> None:
+    """Replaces the indexes by those that an earlier import stored."""
+    indexes.clear()
+    indexes.update(found)
+
+
 def _stamp(path):
     """Returns what identifies the content of a file; None if there is none."""
     try:

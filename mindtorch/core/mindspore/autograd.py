@@ -13,7 +13,6 @@ forward and backward raises an error.
 import functools
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -175,12 +174,6 @@ def _writes_to_facade(t, name):
                                   f"{t.device}): autograd cannot follow that; use the torch operation, or no_grad()")
 
 
-#: Set by core.mindspore_functional_grad: computes the values of a deferred tensor.
-now: Callable[[Any], None] = None            # type: ignore[assignment]
-#: Set by core.mindspore_ops: runs an op as part of a compiled step, or returns NO.
-put_off: Callable[..., Any] = None          # type: ignore[assignment]
-
-
 class _Homes(threading.local):
     found = None  # device of a facade tensor among an op's arguments, if it is not the host
 
@@ -199,7 +192,7 @@ def _call(op, name, args, kwargs):
     if not device_dispatch.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
     if backend_hooks.step_active():
-        r = put_off(op, name, args, kwargs)
+        r = hooks.defer_native_op(op, name, args, kwargs)
         if r is not NO:
             return r
         with backend_hooks.step_suspended(f"MindSpore's {name}"):
@@ -232,7 +225,7 @@ def _look(args):
     for x in args:
         if isinstance(x, MSTensor):
             if type(x) is hooks.lazy_tensor_class:
-                now(x)
+                hooks.materialize_native(x)
                 _homes.found = x._home
             elif _is_facade(x):
                 if x._handle is not None:
@@ -606,14 +599,8 @@ class _OfFacade:
         return getattr(adopt(t), self.name)
 
 
-def begin() -> None:
-    """Called once, when the facade is fully imported."""
-    native.call_op, native.refuse_bprop, native.write_subscript = _call, _refuse_bprop, _write_subscript
-    native.prepare = grad_inputs.prepare = _look
-    native.part_of_parameter = _part_of_parameter
-    native.follow_mode, native.wrote, native.write_through = _follow_native, wrote, _write_through
-    native.native_values = _native_values
-    native.prepare_steps, native.written_elsewhere = _prepare_steps, _written_elsewhere
+def watch() -> None:
+    """Starts to check the arguments of MindSpore's ops. Called once, when the hooks are assigned."""
     native.follow_no_grad()
     native.watch()
     for name in GRADIENTS:

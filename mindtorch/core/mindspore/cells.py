@@ -2,7 +2,6 @@
 mindtorch's autograd graph."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.hooks import NO
@@ -15,10 +14,6 @@ from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.sparse import SparseTensor
 from mindtorch.core.dispatch.primitives import Node, new_node
 from mindtorch.core.tensor.tensor import Tensor, adopt, shallow_copy, version_counter
-
-
-#: set by core.mindspore_ops: returns the deferred result of a layer made for one call, or `NO`
-layer: Callable[..., Any] = None            # type: ignore[assignment]
 
 
 class NativeCell(Node):
@@ -56,7 +51,7 @@ def _run(call, handles):
 
 def run(cell: Any, args: tuple[Any, ...]) -> Tensor | None:
     """Returns the result of a MindSpore layer; None where MindSpore has to run it."""
-    r = layer(cell, args)
+    r = hooks.defer_native_layer(cell, args)
     if r is not NO:
         return r
     dev = next((x._device for x in args if isinstance(x, MSTensor) and Tensor in type(x).__mro__ and x._handle is not None), None)

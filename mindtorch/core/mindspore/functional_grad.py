@@ -13,14 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch.backend.device import storage_array
-from mindtorch.backend.mindspore import grad_inputs, interop as native
+from mindtorch.backend.mindspore import interop as native
 from mindtorch.backend.mindspore.npu import DTYPES
 from mindtorch.backend.mindspore.patches import PRIVATE
 from mindtorch.backend.mindspore.private import MSTensor, attributes as _attributes
 from mindtorch.core.autograd import engine
-from mindtorch.core.compile import graph_mode, replay
-from mindtorch.core.hooks import hooks
-from mindtorch.core.mindspore import autograd as mindspore_autograd, cells as mindspore_cells
+from mindtorch.core.compile import graph_mode
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.op_schema import OPS
 from mindtorch.core.tensor.tensor import Tensor, adopt, shallow_copy, bind_native_memory
@@ -204,19 +202,3 @@ def to_mindspore_now(t: Any) -> None:
         bind_native_memory(t)
         t._home = t._device
     t.__class__ = MSTensor
-
-
-def begin() -> None:
-    """Called once, when the facade is fully imported."""
-    grad_inputs.own_forward, grad_inputs.own_gradients = forward, gradients
-    hooks.lazy_tensor_class = LazyTensor
-    graph_mode.begin()
-    native.as_one = mindspore_cells.run
-    mindspore_autograd.now = materialize
-    replay.at_first.append(_native_ops)
-
-
-def _native_ops():
-    from mindtorch.core.mindspore import ops as mindspore_ops  # needed only by compiled steps
-    mindspore_ops.hand = to_mindspore
-    mindspore_ops.begin()

@@ -14,7 +14,8 @@ from mindtorch.backend.mindspore.private import attributes, MSParameter, MSTenso
 from mindtorch.core.device import device_dispatch
 from mindtorch.core.compile import graph_mode, replay
 from mindtorch.core.hooks import hooks
-from mindtorch.core.mindspore import autograd as mindspore_autograd, cells as mindspore_cells
+from mindtorch.core.mindspore import autograd as mindspore_autograd
+from mindtorch.core.mindspore.functional_grad import to_mindspore
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.sparse import SparseTensor
 from mindtorch.core.tensor.tensor import Tensor
@@ -115,7 +116,7 @@ def _put_off(form, found):
 def _given(h, found):
     t = device_dispatch.tensor(found.home, h)
     if found.dead is None:
-        hand(t)
+        to_mindspore(t)
     elif t._np_dtype.kind in "fV":  # as for PyTorch's own op on it
         t._requires_grad_, t._grad_fn_, t._output_nr = True, found.dead._grad_fn_, found.dead._output_nr
     return t
@@ -183,16 +184,3 @@ def put_off(p: Any) -> bool:
     """
     s = replay.current.session
     return s is not None and attributes(p).get("_mindtorch_token") is s.cursor.token and graph_mode.active()
-
-
-#: set by core.mindspore_functional_grad: turns a facade tensor into a MindSpore tensor that is materialized on
-#: first use
-hand: Callable[[Any], None] = None          # type: ignore[assignment]
-
-
-def begin() -> None:
-    """Installs the functions of this module; called once, when the first step is compiled."""
-    native.step_put_off, jit_fallback.function_put_off, mindspore_autograd.put_off = step, function, op
-    native.set_in_place, native.put_off = native_ops.set_in_place, put_off
-    mindspore_cells.layer = layer
-

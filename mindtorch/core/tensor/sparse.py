@@ -33,9 +33,16 @@ dispatch: dict[str, Callable[..., Any]] = {}
 compressed: dict[str, Callable[..., Any]] = {}
 #: registers the implementations; run when the first sparse tensor is created
 at_first: list[Callable[[], Any]] = []
-#: whether components of new tensors are also checked for order
-#: (torch.sparse.check_sparse_tensor_invariants)
-check_invariants = False
+
+
+class _Invariants:
+    """Flag `checked`: True if components of new tensors are also checked for order
+    (torch.sparse.check_sparse_tensor_invariants)."""
+
+    checked = False
+
+
+invariants = _Invariants()
 _lock = module_lock(globals(), "_lock", threading.RLock)
 
 

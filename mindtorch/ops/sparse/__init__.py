@@ -205,7 +205,7 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layou
     if size[sparse_dim:] != tuple(dense):
         raise RuntimeError(f"values has incorrect size, expected {[nnz, *size[sparse_dim:]]}, got {list(v._sizes)}")
     idx = _indices_in(i, size=size)
-    if is_coalesced and (sparse_core.check_invariants if check_invariants is None else check_invariants):
+    if is_coalesced and (sparse_core.invariants.checked if check_invariants is None else check_invariants):
         key = _keys(idx, sizes=size[:sparse_dim])
         if not host_values(key[1:] > key[:-1]).all():
             raise RuntimeError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")

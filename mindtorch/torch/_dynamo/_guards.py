@@ -40,6 +40,15 @@ _INERT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDe
           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
           np.ufunc, np.generic, np.dtype, Generator, types.CodeType,
           types.GenericAlias, types.UnionType, type(namedtuple("N", "a").a))
+
+
+def add_inert_class(cls):
+    """Registers a class whose instances need no guards: the code that it calls does not read their
+    state."""
+    global _INERT
+    _INERT += (cls,)
+
+
 PACKAGE = os.path.dirname(mindtorch.__file__) + os.sep
 GENERATED = (generated_files.folder(), "<mindtorch ")
 _STDLIB = sysconfig.get_paths()["stdlib"]

@@ -371,7 +371,7 @@ class Compiled:
         return getattr(fn, "__qualname__", None) or type(fn).__name__
 
 
-_guards._INERT += (Compiled,)  # the code that it calls does not read its state
+_guards.add_inert_class(Compiled)
 
 
 class OptimizedModule(Module):

@@ -232,22 +232,22 @@ class check_sparse_tensor_invariants:
     @classmethod
     def is_enabled(cls):
         """Returns the current setting."""
-        return core.check_invariants
+        return core.invariants.checked
 
     @classmethod
     def enable(cls):
-        core.check_invariants = True
+        core.invariants.checked = True
 
     @classmethod
     def disable(cls):
-        core.check_invariants = False
+        core.invariants.checked = False
 
     def __enter__(self):
-        self._before = core.check_invariants
-        core.check_invariants = self._wanted
+        self._before = core.invariants.checked
+        core.invariants.checked = self._wanted
 
     def __exit__(self, *exc):
-        core.check_invariants = self._before
+        core.invariants.checked = self._before
 
     def __call__(self, func):
         @functools.wraps(func)
@@ -269,7 +269,7 @@ def _construct(kind, ptr, ind, values, size, dtype, layout, device, requires_gra
     name = f"sparse_{kind}_tensor"
     if layout is not None and repr(layout) != f"torch.sparse_{kind}":
         raise RuntimeError(f"{name}: layout {layout} is not torch.sparse_{kind}")
-    check = core.check_invariants if check is None else check
+    check = core.invariants.checked if check is None else check
     return _compressed().construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, check)
 
 
