@@ -21,6 +21,21 @@ class UnsupportedByKernel(Exception):
     """Raised by a kernel, before any side effect, for a dtype, shape or combination of constants
     that it does not support. The host then computes the op."""
 
+    #: see `RejectedOperands`
+    rejection: Exception | None = None
+
+
+class RejectedOperands(UnsupportedByKernel):
+    """Raised in place of an error with which the target rejects operands, for a reason other than
+    the lack of a kernel.
+
+    Either the call is wrong, and the host's kernel raises PyTorch's error message, or the device's
+    kernel is, and `rejection` is raised.
+    """
+
+    def __init__(self, rejection: Exception) -> None:
+        self.rejection = rejection
+
 
 class KernelSpec:
     """A kernel of a device, its `KernelFlags`, and the operand kinds that it has accepted."""
@@ -110,12 +125,6 @@ class Device:
 
     def on_missing_kernel(self, what: str) -> None:
         """Called before the host computes an op for which the device has no kernel."""
-
-    def is_unsupported(self, error: Exception) -> bool:
-        """True if a TypeError or ValueError from a kernel means that the target has no kernel for
-        such operands, like `UnsupportedByKernel`. Otherwise the call itself is wrong."""
-        # (`on_missing_kernel` ends the recording, and the host's kernels run directly)
-        return self.of_host
 
     def translate_error(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
         """Translates an error of a kernel or copy to PyTorch's error message, to be raised from it;

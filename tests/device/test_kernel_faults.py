@@ -13,7 +13,8 @@ import pytest
 import torch as real
 
 import mindtorch.torch as mt
-from mindtorch.backend.device import UnsupportedByKernel
+from mindtorch.backend.device import RejectedOperands, UnsupportedByKernel
+from mindtorch.backend.mindspore import kernels as npu_kernels
 from mindtorch.backend.kernels import TABLES, flags_of, set_flags
 from mindtorch.core.device import device_dispatch, rng
 from mindtorch.core.compile import replay
@@ -58,6 +59,32 @@ def test_kernel_errors_do_not_fall_back_to_the_host(npu, planted, name, error):
         with pytest.raises(type(error), match="a mistake"):
             CALLS[name](x)
     assert count() == 0
+
+
+def test_type_errors_of_a_kernels_own_code_propagate(npu, planted, monkeypatch):
+    """The host does not compute the op, although its kernel would raise another error."""
+    def kernel(a):
+        return len(a, 1)
+
+    def host(a):
+        called.append(1)
+        raise ValueError("the host")
+    called, x = [], mt.rand(3, 4).to(npu)
+    count = planted("erf", npu_kernels.translates_errors(kernel))
+    monkeypatch.setitem(TABLES["cpu"], "erf", host)
+    for f in (mt.erf, mt.compile(lambda x: mt.erf(x) * 2, backend="mindspore")):
+        with pytest.raises(TypeError, match="exactly one argument"):
+            f(x)
+    assert count() == 0 and not called
+
+
+@pytest.mark.parametrize("mindspores", [True, False])
+def test_only_mindspores_type_errors_are_translated(mindspores):
+    code = {"__name__": "mindspore.ops" if mindspores else "mindtorch.backend.mindspore.kernels.unary"}
+    exec("def f(a): raise TypeError(a)", code)
+    with pytest.raises(RejectedOperands if mindspores else TypeError) as e:
+        npu_kernels.translates_errors(code["f"])("a mistake")
+    assert not mindspores or e.value.rejection.args == ("a mistake",)
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError])
@@ -107,7 +134,8 @@ def test_missing_mindspore_kernel_falls_back_to_the_host(npu, planted):
     """MindSpore raises a TypeError when it selects a kernel by dtype."""
     from mindspore.ops import operations as P
     not_equal = P.NotEqual()
-    count = planted("erf", lambda a: not_equal(device_dispatch.DEVICES["npu"].cast(a, mt.bfloat16.np), device_dispatch.DEVICES["npu"].cast(a, mt.bfloat16.np)))
+    cast = device_dispatch.DEVICES["npu"].cast
+    count = planted("erf", npu_kernels.translates_errors(lambda a: not_equal(cast(a, mt.bfloat16.np), cast(a, mt.bfloat16.np))))
     x = mt.rand(3, 4)
     assert mt.erf(x.to(npu)).tolist() == mt.erf(x).tolist() and count() == 1
 

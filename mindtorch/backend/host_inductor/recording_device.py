@@ -155,11 +155,15 @@ class RecordingDevice(Device):
                 kw["device"] = self.host
             arrays = [None if h is None else h.array for h in handles]
             compute, raw, sure = self.way(name)
-            if compute is None or all([a is None or a.flags.c_contiguous and (raw or a.itemsize != 2) for a in arrays]):
-                compute = None
-                r = fn(*arrays, **kw)
-            else:
-                r = compute(arrays, dict(kw))
+            try:
+                if compute is None or all([a is None or a.flags.c_contiguous and (raw or a.itemsize != 2) for a in arrays]):
+                    compute = None
+                    r = fn(*arrays, **kw)
+                else:
+                    r = compute(arrays, dict(kw))
+            # `on_missing_kernel` ends the recording, and the host's kernels run directly
+            except (TypeError, ValueError) as e:
+                raise UnsupportedByKernel from e
             several, wraps, outs = r.__class__ is tuple, False, []
             for a in r if several else (r,):
                 if a is not None and a.__class__ is not np.ndarray:

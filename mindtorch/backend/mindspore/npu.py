@@ -254,11 +254,6 @@ class Npu(Device):
         return a
 
     # ---- errors
-    def is_unsupported(self, error: Exception) -> bool:
-        # MindSpore selects a CPU kernel by dtypes before anything runs, and raises this if there is
-        # none. On Ascend it raises a RuntimeError.
-        return error.__class__ is TypeError and str(error).startswith("Select CPU operator[")
-
     def translate_error(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
         e = self.faults.translate(error, f"{self.type}:{self._index if self.target == 'CPU' else self._device_id}", doing, size)
         if self.faults.lost is not None and not self.lost:

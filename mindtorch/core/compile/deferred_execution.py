@@ -100,11 +100,10 @@ class DeferredCalls:
         given = operands(e.ins, values, scalars)
         try:
             r = e.fn(*given, **kw) if ahead is None else ahead.run(at, e.name, e.fn, given, kw)
-        except (UnsupportedByKernel, ValueError, TypeError) as error:
-            # The kernel may not support these values, or fail this time only; handled as in
-            # `device_dispatch.run`.
-            if not isinstance(error, UnsupportedByKernel) and not self.device.is_unsupported(error):
-                device_dispatch.raise_deferred_error(error, e.name, given, kw, self.device)
+        except UnsupportedByKernel as error:
+            # The kernel may not support these values; handled as in `device_dispatch.run`.
+            if error.rejection is not None:
+                device_dispatch.raise_deferred_error(error.rejection, e.name, given, kw, self.device)
             r = device_dispatch.call_cpu_kernel(e.name, given, kw, self.device)
         else:
             if e.loose and self.cursor.specialize(e, r):

@@ -101,7 +101,7 @@ class ReplaySession:
         try:
             r = fn(*handles, **kw) if ahead is None else ahead.run(len(cursor.log), name, fn, handles, kw)
         # the host computes it; the calls before it form their own graph
-        except (UnsupportedByKernel, ValueError, TypeError):
+        except UnsupportedByKernel:
             if cursor.find(name, fn, key, kw) is None:
                 cursor.append(name, fn, key, kw).eager = f"{name}: the device's kernel does not support these operands"
             raise

@@ -74,9 +74,6 @@ class SessionDevice:
     def on_missing_kernel(self, what: str) -> None:
         current.session.flush(what)
 
-    def is_unsupported(self, error: Exception) -> bool:
-        return self.real.is_unsupported(error)
-
     def synchronize(self) -> None:
         current.session.flush("the device is synchronized")
         self.real.synchronize()

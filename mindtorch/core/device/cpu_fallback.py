@@ -45,14 +45,13 @@ def raise_kernel_error(error: Exception, by_host: Callable[[], object]) -> NoRet
 
     MindSpore rejects operands with its own errors; the host kernel gives PyTorch's message. If the
     host kernel succeeds, the device kernel is at fault and its error is raised. The host result is
-    not used: only `UnsupportedByKernel`, or a target that reports no kernel for these dtypes, falls back to the
-    host.
+    not used: only `UnsupportedByKernel` without a rejection falls back to the host.
     """
     try:
         by_host()
     except Exception as e:
         raise e from error
-    raise error
+    raise error from None
 
 
 def cpu_fallback(name: str, ins: Sequence[Tensor | ScalarOperand | SavedArray | None], dev: _device.device) -> None:

@@ -134,11 +134,9 @@ def created(prim: primitives.Primitive, args: tuple[Any, ...], kw: dict[str, Any
     if way is not None:
         try:
             r = way.fn(**kw)
-        except UnsupportedByKernel:
-            pass
-        except TypeError as e:
-            if not way.device.is_unsupported(e):
-                raise
+        except UnsupportedByKernel as e:
+            if e.rejection is not None:
+                raise e.rejection from None
         except RuntimeError as e:
             reraise(e, dev, f"primitive '{prim.name}' of {kw}")
         else:

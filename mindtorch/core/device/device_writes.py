@@ -95,7 +95,9 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
             return False
     try:
         way.fn(x._handle, *handles, **kwargs)
-    except UnsupportedByKernel:
+    except UnsupportedByKernel as e:
+        if e.rejection is not None:
+            raise e.rejection from None
         return False
     bump_version(x)
     return True
@@ -122,8 +124,9 @@ def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any
             way.fn(x._handle, *[None if o is None else o._handle if o._handle is not None else transferred_operand(o, dev, device, way) for o in operands],
                    **constants)
             return
-        except UnsupportedByKernel:
-            pass
+        except UnsupportedByKernel as e:
+            if e.rejection is not None:
+                raise e.rejection from None
     if not drawn_on_host(constants):
         cpu_fallback(name, (x, *operands), dev)
     a = to_host(x).copy("K")  # random numbers are drawn in memory order

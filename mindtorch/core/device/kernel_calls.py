@@ -74,11 +74,9 @@ def uncached_call(prim, args, kw, dev):
         r = way.fn(*handles, **kw)
         if low is not None:
             r = _downcast_result(r, low, device)
-    except UnsupportedByKernel:
-        r = None
-    except (ValueError, TypeError) as e:
-        if not device.is_unsupported(e):
-            raise_kernel_error(e, lambda: prim.compute([None if x is None else to_host(x) for x in ins], on_host(kw)))
+    except UnsupportedByKernel as e:
+        if e.rejection is not None:
+            raise_kernel_error(e.rejection, lambda: prim.compute([None if x is None else to_host(x) for x in ins], on_host(kw)))
         r = None
     except RuntimeError as e:
         reraise(e, dev, describe_call(prim, ins))
@@ -147,7 +145,7 @@ def cached_call(prim, args, dev):
         async_errors.check(args)
     try:
         r = fn(*handles)
-    except (UnsupportedByKernel, ValueError, TypeError):  # the slow path raises the error again and handles it
+    except UnsupportedByKernel:  # the slow path raises it again and handles it
         return None
     # an asynchronous error, perhaps of an earlier op; it is raised only once
     except RuntimeError as e:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.device import UnsupportedByKernel  # noqa: F401
+from mindtorch.backend.device import RejectedOperands, UnsupportedByKernel
 from mindtorch.backend.kernels import TABLES, KernelFlags, flags_of, set_flags
 from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.mindspore.private import bfloat16_np
@@ -84,9 +84,40 @@ def _restricted(fn: Any, refused: frozenset[np.dtype]) -> Any:
     return new
 
 
+def _raise_translated(error: Exception) -> None:
+    """Raises the translation of a TypeError or ValueError that MindSpore raised for operands.
+    Returns if the error is not MindSpore's."""
+    if error.__class__ is TypeError and str(error).startswith("Select CPU operator["):
+        # MindSpore selects a CPU kernel by dtypes before anything runs, and raises this if there is
+        # none. On Ascend it raises a RuntimeError.
+        raise UnsupportedByKernel from error
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    # Kernels pass operands to NumPy as well, which raises a ValueError for wrong shapes. Methods of
+    # MindSpore tensors are C functions, which have no frame.
+    if (isinstance(error, ValueError) or str(error).startswith("Failed calling ")
+            or trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("mindspore.")):
+        raise RejectedOperands(error) from error
+
+
+def translates_errors(fn: Any) -> Any:
+    """Wraps a kernel: MindSpore's errors for operands become `UnsupportedByKernel`. A TypeError of
+    the kernel's own code is raised unchanged."""
+    @functools.wraps(fn)
+    def kernel(*handles: Any, **kw: Any) -> Any:
+        try:
+            return fn(*handles, **kw)
+        except (TypeError, ValueError) as e:
+            _raise_translated(e)
+            raise
+    kernel.__kwdefaults__ = getattr(fn, "__kwdefaults__", None)         # type: ignore[attr-defined]
+    return kernel
+
+
 def fill_table(type: str = "npu") -> None:
     """Fills a device's kernel table, after all kernels have been declared."""
     table = TABLES.setdefault(type, {})
     for name, ways in _found.items():
         fn = ways.get(TARGET) or ways[None]
-        table[name] = _restricted(fn, _refused[name]) if name in _refused else fn
+        table[name] = translates_errors(_restricted(fn, _refused[name]) if name in _refused else fn)
