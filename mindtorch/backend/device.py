@@ -34,6 +34,7 @@ class RejectedOperands(UnsupportedByKernel):
     """
 
     def __init__(self, rejection: Exception) -> None:
+        super().__init__(*rejection.args)
         self.rejection = rejection
 
 

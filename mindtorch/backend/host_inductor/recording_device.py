@@ -163,7 +163,7 @@ class RecordingDevice(Device):
                     r = compute(arrays, dict(kw))
             # `on_missing_kernel` ends the recording, and the host's kernels run directly
             except (TypeError, ValueError) as e:
-                raise UnsupportedByKernel from e
+                raise UnsupportedByKernel(f"{type(e).__name__}: {e}") from e
             several, wraps, outs = r.__class__ is tuple, False, []
             for a in r if several else (r,):
                 if a is not None and a.__class__ is not np.ndarray:

@@ -8,6 +8,7 @@ there is no program.
 """
 import logging
 
+from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.errors import GraphBreak, ShapeMismatch
 from mindtorch.core.compile import compiled_graph
 from mindtorch.core.device.rng import Generator
@@ -101,7 +102,7 @@ class Program:
             if not set(found.written) <= self.written:
                 raise GraphBreak("it modifies different tensors from call to call")
             self.joint = compiled_graph.CompiledFunction(found, self.free.run, composite_backward)
-        except (GraphBreak, NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError) as e:
+        except (GraphBreak, UnsupportedByKernel, NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError) as e:
             self._refused(str(e) if isinstance(e, GraphBreak) else f"{type(e).__name__}: {e}")
             return None
         self.made += 1
