@@ -48,11 +48,6 @@ def unsqueeze_front(v):
     return pick(v, key=(None, ...))
 
 
-def to_front(x, dim):
-    """Moves the dimension `dim` to the front."""
-    return x if not dim else _permute(x, dims=(dim, *[d for d in range(x.ndim) if d != dim]))
-
-
 # ------------------------------------------------------------------ elementwise
 def pointwise(prim, operands, mapped, attrs, level):
     """Broadcasts from the right: inserts dimensions of size 1 after the slice dimension until all

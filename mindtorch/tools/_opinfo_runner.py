@@ -28,7 +28,6 @@ from mindtorch.tools._comparators import COMPARATORS, SHAPE_ONLY
 #: dtype -> (rtol, atol) of values. Gradients get ten times that.
 TOLERANCE = {"float32": (1e-4, 1e-5), "float64": (1e-6, 1e-8), "complex64": (1e-4, 1e-5), "complex128": (1e-6, 1e-8),
              "float16": (2e-3, 1e-3), "bfloat16": (2e-2, 1e-3)}
-CHECKS = ("forward", "method", "inplace", "grad")
 DTYPES = ("float32", "int64", "bool", "complex64")
 
 

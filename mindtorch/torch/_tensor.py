@@ -484,7 +484,6 @@ def _delete_grad(self):
 
 Tensor.data = property(_data_get, _data_set, _undeletable("Deleting tensor data is not allowed. Delete tensor instead!"))
 Tensor.requires_grad = Tensor.requires_grad.deleter(_undeletable("requires_grad must be a bool"))
-Parameter.requires_grad = Parameter.requires_grad.deleter(_undeletable("requires_grad must be a bool"))
 Tensor._grad_fn = property(lambda self: self.grad_fn, _set_grad_fn, _undeletable("Deletion of _grad_fn not allowed. Detach tensor instead!"))
 Tensor._grad = property(lambda self: self._grad_, set_grad, _delete_grad)
 

@@ -300,43 +300,6 @@ def normal_like(mean, std, generator=None, dtype=None):
     return x
 
 
-def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
-    """Draws normals within [a, b] (`nn.init.trunc_normal_`), redrawing all elements until none is
-    rejected.
-
-    With 16-bit dtypes and an interval of probability below 0.3 the values differ from PyTorch's.
-    """
-    generator = generator or default_generator
-    kind = kind_of(dtype)
-
-    def below(x):  # probability of a normal below x
-        return 0.5 * math.erfc((mean - x) / (std * math.sqrt(2.0)))
-
-    if below(b) - below(a) > 0.3:
-        first, last = upcast(as_kind(np.array([a, b], np.float64), kind, 2), kind)
-
-        def draw():
-            x = normal(shape, dtype, mean, std, generator)
-            plain = upcast(x, kind)
-            return x, (plain >= first) & (plain <= last)
-    else:  # too many would be rejected: propose uniforms, accept by relative density
-        peak = -(((min(max(mean, a), b) - mean) / std) ** 2) / 2
-
-        def draw():
-            x = uniform(shape, dtype, a, b, generator)
-            u = uniform(shape, dtype, generator=generator)
-            z = (upcast(x, kind) - mean) / std
-            with np.errstate(divide="ignore"):
-                return x, np.log(upcast(u, kind)) <= -(z * z) / 2 - peak
-
-    x, good = draw()
-    while not good.all():
-        redrawn, accepted = draw()
-        np.copyto(x, redrawn, where=~good)
-        good |= accepted
-    return x
-
-
 # ------------------------------------------------------------------------------------------------ integers
 
 

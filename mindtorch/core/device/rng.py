@@ -17,7 +17,7 @@ import numpy as np
 from mindtorch.backend.cpu import random as _host
 from mindtorch.backend.cpu.random import (Generator, bernoulli, bernoulli_mask, binomial, cauchy, exponential, geometric,  # noqa: F401
                                           in_memory_order, log_normal, multinomial, normal, normal_like, poisson, randint, random, randperm,
-                                          rrelu_noise, standard_dirichlet, standard_gamma, trunc_normal, uniform)
+                                          rrelu_noise, standard_dirichlet, standard_gamma, uniform)
 from mindtorch.core.device import device as _device
 from mindtorch.core.hooks import hooks
 

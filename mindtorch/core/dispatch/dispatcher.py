@@ -229,11 +229,6 @@ def dispatch_op(entry: DispatchEntry, args: tuple[Any, ...], kwargs: dict[str, A
     return _dispatch_op(entry, args, kwargs)
 
 
-def dispatch_primitive(prim: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Like `dispatch_op`, for a primitive."""
-    return dispatch_state.call_primitive(prim, args, kwargs)
-
-
 # ------------------------------------------------------------------ generated functions
 class DispatchEntry:
     """A dispatchable function.

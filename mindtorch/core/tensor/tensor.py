@@ -607,19 +607,6 @@ def saved_to_tensor(saved: SavedArray) -> Tensor:
     return shallow_copy(saved)
 
 
-def read_only(t: Tensor) -> None:
-    """Makes further writes to `t` an error."""
-    if t._handle is None:
-        t._array.flags.writeable = False
-    else:
-        t._array.frozen = True          # type: ignore[attr-defined]
-
-
-def is_read_only(t: Tensor) -> bool:
-    """True if a write to `t` is an error."""
-    return not t._array.flags.writeable if t._handle is None else t._array.frozen      # type: ignore[attr-defined]
-
-
 def version_counter(t: Tensor) -> VersionCounter:
     """Returns the version counter of `t`'s storage."""
     v = t._version_counter

@@ -143,16 +143,6 @@ def check_floating(name, x, complex_ok=False):
         raise NotImplementedError(f"\"{name}\" not implemented for '{scalar_type_name(x)}' on device {x.device}")
 
 
-def same_dtype(name, **tensors):
-    """Raises RuntimeError if the given tensors differ in dtype. Used by convolutions and similar
-    ops."""
-    items = [(k, t) for k, t in tensors.items() if t is not None]
-    first = items[0][1]._np_dtype
-    for k, t in items[1:]:
-        if t._np_dtype != first:
-            raise RuntimeError(f"Input type ({c_type_name(items[0][1])}) and {k} type ({c_type_name(t)}) should be the same")
-
-
 # ------------------------------------------------------------------ reductions of losses
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2, 0: 0, 1: 1, 2: 2}
 

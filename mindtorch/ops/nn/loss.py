@@ -365,7 +365,7 @@ def _torch_cosine_embedding(input1, input2, target, margin: Float = 0.0, reducti
 
 
 # ------------------------------------------------------------------ margins
-def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
+def _check_triplet(anchor, positive, negative):
     for i, t in enumerate((anchor, positive, negative)):
         check_tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
     dims = {t.ndim for t in (anchor, positive, negative)}
@@ -374,6 +374,10 @@ def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
                            "dimensions, but got: "
                            f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D "
                            "inputs")
+
+
+def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
+    _check_triplet(anchor, positive, negative)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     near = pairwise_distance(anchor, positive, p, eps)
@@ -403,14 +407,7 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     distance = pairwise_distance if distance_function is None else distance_function
-    for i, t in enumerate((anchor, positive, negative)):
-        check_tensor_arg("triplet_margin_loss", ("anchor", "positive", "negative")[i], t, i + 1)
-    dims = {t.ndim for t in (anchor, positive, negative)}
-    if len(dims) > 1:
-        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
-                           "dimensions, but got: "
-                           f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D "
-                           "inputs")
+    _check_triplet(anchor, positive, negative)
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = far.minimum(distance(positive, negative))

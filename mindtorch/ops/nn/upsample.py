@@ -332,16 +332,20 @@ shuffle_ = primitive("pixel_shuffle", "x, *, factor", lambda ctx, grad: unshuffl
 unshuffle_ = primitive("pixel_unshuffle", "x, *, factor", lambda ctx, grad: shuffle_(grad, factor=ctx.factor), raw=True, layout=_suggested)
 
 
+def _check_shuffle(name, input, option, factor):
+    """Checks the arguments that both shuffles have and returns the input's sizes."""
+    check_tensor_arg(name, "input", input)
+    if input.ndim < 3:
+        raise RuntimeError(f"{name} expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)")
+    if factor <= 0:
+        raise RuntimeError(f"{name} expects a positive {option}, but got {factor}")
+    return input._sizes
+
+
 @register_op(method=False, aliases="nn.functional.pixel_shuffle", aten="pixel_shuffle.default")
 def pixel_shuffle(input, upscale_factor: Int):
     """Rearranges (*, C r^2, H, W) to (*, C, H r, W r)."""
-    check_tensor_arg("pixel_shuffle", "input", input)
-    shape, r = input._sizes, upscale_factor
-    if input.ndim < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
-                           "dimension(s)")
-    if r <= 0:
-        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    shape, r = _check_shuffle("pixel_shuffle", input, "upscale_factor", upscale_factor), upscale_factor
     if shape[-3] % (r * r):
         raise RuntimeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
                            "upscale_factor, "
@@ -352,13 +356,7 @@ def pixel_shuffle(input, upscale_factor: Int):
 @register_op(method=False, aliases="nn.functional.pixel_unshuffle", aten="pixel_unshuffle.default")
 def pixel_unshuffle(input, downscale_factor: Int):
     """Rearranges (*, C, H r, W r) to (*, C r^2, H, W)."""
-    check_tensor_arg("pixel_unshuffle", "input", input)
-    shape, r = input._sizes, downscale_factor
-    if input.ndim < 3:
-        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
-                           "dimension(s)")
-    if r <= 0:
-        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    shape, r = _check_shuffle("pixel_unshuffle", input, "downscale_factor", downscale_factor), downscale_factor
     for what, i in (("height", -2), ("width", -1)):
         if shape[i] % r:
             raise RuntimeError(f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but "

@@ -35,6 +35,13 @@ def tril_of_precision(precision):
     return torch.linalg.solve_triangular(upper, eye, upper=False)
 
 
+def tril_of(name, matrix):
+    """Returns the Cholesky factor of the covariance matrix for the parameter `name`."""
+    if name == "scale_tril":
+        return matrix
+    return torch.linalg.cholesky(matrix) if name == "covariance_matrix" else tril_of_precision(matrix)
+
+
 def half_log_det(tril):
     """Returns the log of the determinant of a lower-triangular matrix."""
     return tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -63,12 +70,7 @@ class MultivariateNormal(Distribution):
         self.__dict__[name] = matrix.expand(batch_shape + (-1, -1))
         self.loc = loc.expand(batch_shape + (-1,))
         super().__init__(batch_shape, self.loc.shape[-1:], validate_args=validate_args)
-        if name == "scale_tril":
-            self._unbroadcasted_scale_tril = matrix
-        elif name == "covariance_matrix":
-            self._unbroadcasted_scale_tril = torch.linalg.cholesky(matrix)
-        else:
-            self._unbroadcasted_scale_tril = tril_of_precision(matrix)
+        self._unbroadcasted_scale_tril = tril_of(name, matrix)
 
     def expand(self, batch_shape, _instance=None):
         new = self._expand_parameters(MultivariateNormal, batch_shape, _instance)

@@ -8,7 +8,7 @@ from mindtorch.core.tensor.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.chi2 import Chi2
 from mindtorch.torch.distributions.exp_family import ExponentialFamily
-from mindtorch.torch.distributions.multivariate_normal import half_log_det, tril_of_precision
+from mindtorch.torch.distributions.multivariate_normal import half_log_det, tril_of
 from mindtorch.torch.distributions.utils import lazy_property
 
 __all__ = ["Wishart"]
@@ -53,12 +53,7 @@ class Wishart(ExponentialFamily):
             warnings.warn("Low df values detected. Singular samples are highly likely to occur for ndim - 1 < df < ndim.", stacklevel=2)
         super().__init__(batch_shape, event_shape, validate_args=validate_args)
         self._batch_dims = [-(i + 1) for i in range(len(self._batch_shape))]
-        if name == "scale_tril":
-            self._unbroadcasted_scale_tril = matrix
-        elif name == "covariance_matrix":
-            self._unbroadcasted_scale_tril = torch.linalg.cholesky(matrix)
-        else:
-            self._unbroadcasted_scale_tril = tril_of_precision(matrix)
+        self._unbroadcasted_scale_tril = tril_of(name, matrix)
         # Distribution of the squared diagonal of Bartlett's lower-triangular factor.
         self._chi2 = self._diagonal(self._batch_shape)
 

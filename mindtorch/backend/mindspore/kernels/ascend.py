@@ -16,7 +16,6 @@ from mindtorch.backend.mindspore.npu import UNSIGNED, Npu
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
 _memory = Npu("Ascend")
-HALVES = "float16 bfloat16"
 CUBE = "float32 float16 bfloat16"  # dtypes of the matrix unit
 ALL_FLOATS = CUBE + " float64"
 COMPLEXES = " complex64 complex128"

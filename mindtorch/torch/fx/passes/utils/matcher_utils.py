@@ -2,7 +2,6 @@
 import dataclasses
 
 from mindtorch.core.tensor.tensor import is_tensor
-from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.node import Node
 
 __all__ = ["SubgraphMatcher", "InternalMatch"]
@@ -181,9 +180,3 @@ class SubgraphMatcher:
             m.placeholder_nodes = [m.nodes_map[p] for p in self.pattern_placeholder_nodes if p in m.nodes_map]
             m.returning_nodes = [m.nodes_map[p] for p in self.pattern_returning_nodes]
         return self._remove_overlapping_matches(found) if self.remove_overlapping_matches else found
-
-
-def _as_graph(x):
-    """Returns the Graph of a Graph, GraphModule, function or module."""
-    from mindtorch.torch.fx._symbolic_trace import symbolic_trace
-    return x if isinstance(x, Graph) else x.graph if isinstance(getattr(x, "graph", None), Graph) else symbolic_trace(x).graph
