@@ -122,26 +122,20 @@ def _small_triangle(a, diagonal, lower):
 _FEW = 1024
 
 
-@kernel("tril")
-def _tril(a, *, diagonal):
-    a = np.ascontiguousarray(a)
-    if (r := _small_triangle(a, diagonal, True)) is not None:
-        return r
-    r = large.copy_pad_grid().triangle(a, diagonal, True)
-    if r is not None:
-        return r
-    return np.where(_triangle(a.shape, diagonal, True), a, np.zeros((), a.dtype))
+def _triangle_kernel(name, lower):
+    @kernel(name)
+    def triangle(a, *, diagonal):
+        a = np.ascontiguousarray(a)
+        if (r := _small_triangle(a, diagonal, lower)) is not None:
+            return r
+        r = large.copy_pad_grid().triangle(a, diagonal, lower)
+        if r is not None:
+            return r
+        return np.where(_triangle(a.shape, diagonal, lower), a, np.zeros((), a.dtype))
 
 
-@kernel("triu")
-def _triu(a, *, diagonal):
-    a = np.ascontiguousarray(a)
-    if (r := _small_triangle(a, diagonal, False)) is not None:
-        return r
-    r = large.copy_pad_grid().triangle(a, diagonal, False)
-    if r is not None:
-        return r
-    return np.where(_triangle(a.shape, diagonal, False), a, np.zeros((), a.dtype))
+_triangle_kernel("tril", True)
+_triangle_kernel("triu", False)
 
 
 @kernel("tri_indices")

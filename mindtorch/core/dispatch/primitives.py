@@ -87,7 +87,7 @@ class Primitive:
                  inputs: list[str], attrs: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],
                  order: tuple[int, ...] | None = None, layout: Layout | tuple[Layout | None, ...] | None = None, residuals: tuple[int, ...] = ()) -> None:
         self.name, self.fwd, self.grads, self.inputs, self.attrs = name, fwd, grads, inputs, attrs
-        self.view, self.raw, self.nondiff, self.multi_view, self.residuals = view, raw, (*nondiff, *residuals), False, residuals
+        self.view, self.raw, self.nondiff, self.residuals = view, raw, (*nondiff, *residuals), residuals
         camel = "".join(p[:1].upper() + p[1:] for p in re.split(r"[_.]", name))
         self.node_class = type((node_name or camel) + ("" if "Backward" in (node_name or "") else "Backward0"),
                                (Node,), {"__slots__": (), "__module__": "torch.autograd.functions", "order": order})

@@ -11,7 +11,7 @@ from mindtorch.core.dispatch import autocast
 from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch import _ops
 from mindtorch.torch.export import _aten
-from mindtorch.torch.export._record import record, resized, tensors_in, undone
+from mindtorch.torch.export._record import equal_values, record, resized, tensors_in, undone
 from mindtorch.torch.export.dynamic_shapes import Dim, Range, free_sizes, named_arguments
 from mindtorch.torch.export.exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from mindtorch.torch.export.graph_signature import (ConstantArgument, ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec,
@@ -304,7 +304,7 @@ def _hold(program, call, inputs, given, free, state):
         if len(results[0]) != len(results[1]):
             raise RuntimeError("torch.export: the program returns a different number of tensors than the module")
         for (a, ra), (b, rb) in zip(*results):
-            if a.shape != b.shape or a.dtype != b.dtype or ra != rb or not _equal(a, b):
+            if a.shape != b.shape or a.dtype != b.dtype or ra != rb or not equal_values(a, b):
                 raise RuntimeError("torch.export: the program does not reproduce the module's results. Probably the module computes outside of PyTorch ops, uses "
                                    "random numbers of other libraries, changes Python state at each call, or disables gradients manually")
 
@@ -333,10 +333,3 @@ def _culprits(program, calls, inputs):
 def _nested(tensors, given, in_spec):
     it = iter(tensors)
     return pytree.tree_unflatten([next(it) if is_tensor(x) else x for x in given], in_spec)
-
-
-def _equal(a, b):
-    same = a == b
-    if a.is_floating_point() or a.is_complex():
-        same = same | (a != a) & (b != b)
-    return bool(same.all())

@@ -52,6 +52,14 @@ class Recorder(AsRan):
                                       "programs do not support")
 
 
+def equal_values(a, b):
+    """True if all elements of two tensors are equal; NaN equals NaN."""
+    same = a == b
+    if a.is_floating_point() or a.is_complex():
+        same = same | (a != a) & (b != b)
+    return bool(same.all())
+
+
 @contextlib.contextmanager
 def undone(tensors):
     """Context manager: afterwards, restores the tensors that were modified in place and the state

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu.indexing import check_bounds
-from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, STATE, STYPES, cast, runtime_assert, constant, converted, copied, dtype_of,  # noqa: F401
+from mindtorch.backend.mindspore.kernels._call import (ASCEND, G, P, STATE, STYPES, broadcast, cast, runtime_assert, constant, converted, copied, dtype_of,  # noqa: F401
                                                        from_contiguous, full, host_span, is_contiguous, ms, number, op, reshape, shape_of,
                                                        stride_of, stype_of)
 from mindtorch.backend.mindspore.kernels import kernel
@@ -62,6 +62,13 @@ def dense(h: Any) -> Any:
     if is_contiguous(h):
         return h
     return h.contiguous() if ASCEND else converted(h, stype_of(h))
+
+
+def stacks(a: Any, b: Any) -> tuple[Any, Any]:
+    """Broadcasts the leading dimensions of two stacks of matrices; the results are in C order."""
+    one, other = shape_of(a), shape_of(b)
+    lead = np.broadcast_shapes(one[:-2], other[:-2])
+    return dense(broadcast(a, (*lead, *one[-2:]))), dense(broadcast(b, (*lead, *other[-2:])))
 
 
 def fresh(h: Any) -> Any:

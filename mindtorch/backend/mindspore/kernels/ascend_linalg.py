@@ -3,25 +3,16 @@
 Inverses, general systems, determinants and Cholesky factors have to report which matrix is singular
 or not definite. aclnn's kernels do not, so the host computes these.
 """
-import numpy as np
-
 from mindtorch.backend.mindspore.kernels import FLOATS
 from mindtorch.backend.mindspore.kernels._call import broadcast, dtype_of, G, op, shape_of
-from mindtorch.backend.mindspore.kernels._index_utils import dense
+from mindtorch.backend.mindspore.kernels._index_utils import dense, stacks
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, empty, swapped
-
-
-def _stacks(a, b):
-    """Returns two stacks of matrices with the same leading dimensions, in C order."""
-    one, other = shape_of(a), shape_of(b)
-    lead = np.broadcast_shapes(one[:-2], other[:-2])
-    return dense(broadcast(a, (*lead, *one[-2:]))), dense(broadcast(b, (*lead, *other[-2:])))
 
 
 def _solved(a, b, upper, transpose, unit):
     """Returns X with op(A) X = B; `upper` describes A itself. One launch, and one for each operand
     that is not in C order."""
-    a, b = _stacks(a, b)
+    a, b = stacks(a, b)
     return op(G.TriangularSolve)(b, a, upper, transpose, unit)[0]
 
 

@@ -12,7 +12,7 @@ from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.kernels import FLOATS, _ops as o
 from mindtorch.backend.mindspore.kernels._call import (stype_of, COMPLEX, UnsupportedByKernel, P, broadcast, dtype_of, from_contiguous, host_span, kernel,
                                                        number, op, reshape, shape_of)
-from mindtorch.backend.mindspore.kernels._index_utils import cpu_kernel, dense, fresh
+from mindtorch.backend.mindspore.kernels._index_utils import cpu_kernel, dense, fresh, stacks
 from mindtorch.backend.mindspore.kernels.matmul import batched, turned
 from mindtorch.backend.mindspore.kernels.reduction import copied, sums
 
@@ -97,20 +97,13 @@ def _info(a):
 
 
 # ------------------------------------------------------------------ systems and inverses
-def _batched(a, b):
-    """Broadcasts the leading dimensions of two stacks of matrices; the results are in C order."""
-    one, other = shape_of(a), shape_of(b)
-    lead = np.broadcast_shapes(one[:-2], other[:-2])
-    return dense(broadcast(a, (*lead, *one[-2:]))), dense(broadcast(b, (*lead, *other[-2:])))
-
-
 def _solution(a, b, left, vector):
     """Returns X with A X = B (or X A = B), or None if the host kernel has to report the error."""
     if vector:
         b = reshape(b, (*shape_of(b), 1))
     if not left:
         a, b = turned(a), turned(b)
-    r = _finite_result(op(P.MatrixSolve), *_batched(a, b))
+    r = _finite_result(op(P.MatrixSolve), *stacks(a, b))
     if r is None:
         return None
     if not left:
@@ -152,7 +145,7 @@ cpu_kernel("linalg_matrix_power", _eye)  # power 0 of every matrix
 # ------------------------------------------------------------------ triangular systems
 def _by_triangle(a, b, upper, unit, adjoint):
     """Solves op(A) X = B for a triangular A."""
-    a, b = _batched(a, b)
+    a, b = stacks(a, b)
     if unit:
         k = shape_of(a)[-1]
         a = o.where(_broadcast_matrix(np.eye(k, dtype=bool), shape_of(a)), _eye(a), a)

@@ -66,34 +66,30 @@ class _DistWrapper:
         dist.broadcast_object_list(box, src=self.global_coordinator_rank, group=self.group)
         return box[0]
 
+    def _reduced(self, step, everything, reduce_fun):
+        """Returns reduce_fun(everything), or a CheckpointException if it or a rank has failed."""
+        failed = _failures(everything)
+        if not failed:
+            answer = _attempt(reduce_fun, everything)
+            if not is_wrapped_exception(answer):
+                return answer
+            failed = {self.rank: answer}
+        return CheckpointException(step, failed)
+
     def reduce_scatter(self, step, map_fun, reduce_fun):
         """Runs map_fun() on every rank and reduce_fun(all results) on the coordinator. Returns its
         i-th result on rank i."""
         everything = self.gather_object(_attempt(map_fun))
-        answers = None
-        if self.is_coordinator:
-            failed = _failures(everything)
-            if not failed:
-                answers = _attempt(reduce_fun, everything)
-                if is_wrapped_exception(answers):
-                    failed = {self.rank: answers}
-            if failed:
-                answers = [CheckpointException(step, failed)] * self.get_world_size()
+        answers = self._reduced(step, everything, reduce_fun) if self.is_coordinator else None
+        if isinstance(answers, CheckpointException):
+            answers = [answers] * self.get_world_size()
         return _given(self.scatter_object(answers))
 
     def all_reduce(self, step, map_fun, reduce_fun):
         """Runs map_fun() on every rank and reduce_fun(all results) on the coordinator. Returns its
         result on all ranks."""
         everything = self.gather_object(_attempt(map_fun))
-        answer = None
-        if self.is_coordinator:
-            failed = _failures(everything)
-            if not failed:
-                answer = _attempt(reduce_fun, everything)
-                if is_wrapped_exception(answer):
-                    failed = {self.rank: answer}
-            if failed:
-                answer = CheckpointException(step, failed)
+        answer = self._reduced(step, everything, reduce_fun) if self.is_coordinator else None
         return _given(self.broadcast_object(answer))
 
     def all_gather(self, step, map_fun):

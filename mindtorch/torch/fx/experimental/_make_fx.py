@@ -8,7 +8,7 @@ from mindtorch.core.autograd.grad_mode import is_grad_enabled, no_grad
 from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.core.compile.tracing import active, trace
 from mindtorch.torch.export import _aten
-from mindtorch.torch.export._record import Recorder, _complete_functions, tensors_in, undone
+from mindtorch.torch.export._record import Recorder, _complete_functions, equal_values, tensors_in, undone
 from mindtorch.torch.fx._codegen import _PyTreeCodeGen, _PyTreeInfo
 from mindtorch.torch.fx._recorded import Writer, spelled
 from mindtorch.torch.fx.graph import Graph
@@ -162,7 +162,7 @@ def _hold(gm, f, leaves, in_spec, inputs, before):
             with undone(state):
                 out = run(*given)
                 found.append([t.detach().clone() for t in (*tensors_in(pytree.tree_leaves(out)), *fresh.values(), *state)])
-        if len(found[0]) != len(found[1]) or any(a.shape != b.shape or a.dtype != b.dtype or not _same(a, b) for a, b in zip(*found)):
+        if len(found[0]) != len(found[1]) or any(a.shape != b.shape or a.dtype != b.dtype or not equal_values(a, b) for a, b in zip(*found)):
             raise RuntimeError("torch.fx.experimental.proxy_tensor.make_fx: the recorded graph does not reproduce the function's results (the function computes "
                                "outside of PyTorch ops, or branches on its inputs)")
 
@@ -170,10 +170,3 @@ def _hold(gm, f, leaves, in_spec, inputs, before):
 def _varied(t, other):
     r = t.clone()
     return r * 0.75 + 0.125 if other and r.is_floating_point() else r
-
-
-def _same(a, b):
-    same = a == b
-    if a.is_floating_point() or a.is_complex():
-        same = same | (a != a) & (b != b)
-    return bool(same.all())
