@@ -89,70 +89,36 @@ def _not_converged(f, a):
                        "many repeated singular values.")
 
 
-@kernel("linalg_svd")
-@quiet
-def _svd(a, *, full):
-    try:
-        return _svd_of(a, full)
-    except _NP_ERROR:
-        raise _not_converged("linalg.svd", a) from None
-
-
-@kernel("linalg_svdvals")
-@quiet
-def _svdvals(a):
-    try:
-        return _svdvals_of(a)
-    except _NP_ERROR:
-        raise _not_converged("linalg.svd", a) from None
-
-
 def _no_eigenvalues(f):
     return LinAlgError(f"{f}: The algorithm failed to converge because the input matrix is ill-conditioned or has too "
                        "many repeated eigenvalues.")
 
 
-@kernel("linalg_eigh")
-@quiet
-def _eigh(a, *, lower):
-    try:
-        return _eigh_of(a, lower)
-    except _NP_ERROR:
-        raise _no_eigenvalues("linalg.eigh") from None
+def _iterative(name, compute, error):
+    """Registers and returns a kernel that raises error(a) if the iteration of `compute` fails."""
+    @kernel(name)
+    @quiet
+    def decompose(a, **options):
+        try:
+            return compute(a, **options)
+        except _NP_ERROR:
+            raise error(a) from None
+    return decompose
 
 
-@kernel("linalg_eigvalsh")
-@quiet
-def _eigvalsh(a, *, lower):
-    try:
-        return _eigvalsh_of(a, lower)
-    except _NP_ERROR:
-        raise _no_eigenvalues("linalg.eigh") from None
-
-
-def _check_finite(a):
+def _finite(a):
+    """Returns the array. RuntimeError if an element is not finite."""
     if not np.isfinite(a).all():
         raise RuntimeError("torch.linalg.eig: input tensor should not contain infs or NaNs.")
+    return a
 
 
-@kernel("linalg_eig")
-@quiet
-def _eig(a):
-    _check_finite(a)
-    try:
-        return _eig_of(a, True)
-    except _NP_ERROR:
-        raise _no_eigenvalues("linalg.eig") from None
-
-
-@kernel("linalg_eigvals")
-@quiet
-def _eigvals(a):
-    _check_finite(a)
-    try:
-        return _eig_of(a, False)[0]
-    except _NP_ERROR:
-        raise _no_eigenvalues("linalg.eig") from None
+_svd = _iterative("linalg_svd", _svd_of, lambda a: _not_converged("linalg.svd", a))
+_svdvals = _iterative("linalg_svdvals", _svdvals_of, lambda a: _not_converged("linalg.svd", a))
+_eigh = _iterative("linalg_eigh", _eigh_of, lambda a: _no_eigenvalues("linalg.eigh"))
+_eigvalsh = _iterative("linalg_eigvalsh", _eigvalsh_of, lambda a: _no_eigenvalues("linalg.eigh"))
+_iterative("linalg_eig", lambda a: _eig_of(_finite(a), True), lambda a: _no_eigenvalues("linalg.eig"))
+_iterative("linalg_eigvals", lambda a: _eig_of(_finite(a), False)[0], lambda a: _no_eigenvalues("linalg.eig"))
 
 
 @kernel("depends_on_phase")
