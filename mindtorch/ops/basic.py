@@ -6,11 +6,7 @@ from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 
 
-_cast = primitive("to_copy", "a, *, dtype", lambda ctx, grad: _cast_back(grad, ctx.dtypes[0]), raw=True, layout=like)
-
-
-def _cast_back(g, dtype):
-    return cast(g, dtype)
+_cast = primitive("to_copy", "a, *, dtype", lambda ctx, grad: cast(grad, ctx.dtypes[0]), raw=True, layout=like)
 
 
 def cast(x, dtype):
@@ -69,13 +65,9 @@ mask_grad = primitive("mask_grad", "g, mask", lambda ctx, grad: mask_grad(grad, 
 
 def conj(x):
     """Returns the complex conjugate; a real tensor is returned unchanged."""
-    return _conj(x) if x._np_dtype.kind == "c" and (x.__class__ is Tensor or is_tensor(x)) else (x if x._np_dtype.kind != "c" else _const_conj(x))
+    return _conj(x) if x._np_dtype.kind == "c" and (x.__class__ is Tensor or is_tensor(x)) else (x if x._np_dtype.kind != "c" else x.conj())
 
 
 def lazy_conj(x):
     """Returns the conjugate of a complex tensor as a view; a real tensor is returned unchanged."""
     return conj_view(x) if x._np_dtype.kind == "c" else x
-
-
-def _const_conj(c):
-    return c.conj()

@@ -102,14 +102,10 @@ def _bn_rule(ctx, grad):
         def compose(x, w, b, res):
             y = _compose_bn(x, w, b, eps)
             y = y if res is None else y + res
-            return y if not act else y.relu() if act == 1 else _leaky(y, slope)
+            return y if not act else y.relu() if act == 1 else leaky_relu(y, slope)
         return composite_backward(compose, (ctx.x, ctx.w, ctx.b, ctx.res), grad) + (None, None)
     gx, gw, gb, gres = _bn_backward(grad, ctx.x, ctx.out if ctx.act else None, ctx.w, ctx.out1, ctx.out2, act=ctx.act, slope=ctx.slope, needs=ctx.needs)
     return gx, gw, gb, gres if ctx.act else grad, None, None
-
-
-def _leaky(y, slope):
-    return leaky_relu(y, slope)
 
 
 _bn_backward = primitive("compiled_batch_norm_backward", "g, x, y=None, w=None, mean, rstd, *, act, slope, needs",

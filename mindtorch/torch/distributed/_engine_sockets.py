@@ -39,10 +39,6 @@ class _Flat:
             self.home[...] = self.a.reshape(self.home.shape)
 
 
-def _red(op):
-    return comm_reduce.OPS.index(op.name)
-
-
 class SocketEngine:
     """Collectives of one process group. The caller checks the tensors. Ranks are ranks in the
     group."""
@@ -71,8 +67,8 @@ class SocketEngine:
         return work
 
     def _begin(self, name, op, t, root=-1, total=0, timeout=None):
-        return self.group.begin(name, 255 if op is None else _red(op), 255 if t is None else comm_reduce.dtype_index(t._np_dtype), root, total,
-                                timeout)
+        return self.group.begin(name, 255 if op is None else comm_reduce.OPS.index(op.name),
+                                255 if t is None else comm_reduce.dtype_index(t._np_dtype), root, total, timeout)
 
     def all_reduce(self, tensors, op, async_op):
         """Reduces several tensors of one dtype in a single transfer."""

@@ -195,7 +195,7 @@ class CodeGen:
             if node.target is getattr and len(args) == 2 and isinstance(args[1], str) and args[1].isidentifier() and not kwargs:
                 return f"{node.name}{note} = {dotted(self._attribute_of(args[0]), args[1])}"
             name = self._global(qualified_name(node.target), node.target)
-            if node.target in _wrapped_functions():
+            if node.target in wrapped_objects:
                 self._wrapped.setdefault(name)
             return f"{node.name}{note} = {name}({self._arguments(args, kwargs)})"
         if kind == "call_module":
@@ -354,9 +354,5 @@ def _found(root, path):
     for part in path.split("."):
         root = getattr(root, part, None)
     return root
-
-
-def _wrapped_functions():
-    return wrapped_objects
 
 
