@@ -311,7 +311,7 @@ def test_assignment_lint_detects_violations(source, count):
 INTERFACES = """core/tensor/inplace core/device/device core/device/device_dispatch core/dispatch/dispatcher core/tensor/dtypes core/autograd/engine
 core/autograd/validate_grad core/dispatch/error_messages core/autograd/grad_mode core/tensor/from_data core/tensor/stride_rules core/dispatch/meta
 core/mindspore/grad core/tensor/scalars core/dispatch/type_promotion core/dispatch/op_schema core/tensor/sparse core/dispatch/codegen
-core/dispatch/generated_files
+core/dispatch/generated_files core/dispatch/traceback_filter
 core/dispatch/op_registry core/dispatch/primitives core/tensor/sync core/dispatch/tensor_list_primitive backend/device backend/errors backend/kernels
 backend/secure_files backend/sizes backend/strides backend/meta/arrays backend/cpu/half backend/cpu/host backend/cpu/memory backend/cpu/pointwise""".split()
 

@@ -19,6 +19,7 @@ from mindtorch.core.tensor.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.dispatch.dispatcher import dispatch_state
 from mindtorch.core.dispatch.op_schema import Int
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.dispatch.primitives import Node, RemovableHandle, new_node, sequence
 from mindtorch.core.tensor.tensor import (TRANSFORMS, Parameter, Size, Tensor, adopt, bump_version, detached, set_device, shallow_copy, replace_memory, set_grad, set_requires_grad,
@@ -493,7 +494,11 @@ def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=
     """Computes the gradients of this tensor with respect to the graph's leaves and accumulates them
     in their .grad."""
     from mindtorch.torch.autograd import backward as run
-    run(self, gradient, retain_graph, create_graph, inputs=inputs)
+    try:
+        run(self, gradient, retain_graph, create_graph, inputs=inputs)
+    except Exception as e:
+        hide_internal_frames(e)
+        raise
 
 
 @_def

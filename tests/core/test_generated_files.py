@@ -131,7 +131,7 @@ def test_first_import_writes_and_a_change_replaces(copy):
     # a template of two lines more
     template = copy / "mindtorch/core/dispatch/dispatcher.py"
     old = template.read_text()
-    template.write_text(old.replace('return f"{head}\\n    try:\\n" +', 'return f"{head}\\n    pass\\n    pass\\n    try:\\n" +'))
+    template.write_text(old.replace('f"{head}\\n    try:\\n', 'f"{head}\\n    pass\\n    pass\\n    try:\\n'))
     assert int(show(copy, PYTHONDONTWRITEBYTECODE="1")[2]) == lines + 2 and (folder / "functions.py").read_text() == whole["functions.py"]
     assert int(show(copy)[2]) == lines + 2 and int(show(copy)[2]) == lines + 2
     assert (folder / "functions.py").read_text().count("\n#: ") == whole["functions.py"].count("\n#: ")

@@ -50,6 +50,7 @@ from mindtorch.backend.errors import host_memory_error
 from mindtorch.core.dispatch.op_schema import OpSchema, arg_kinds
 from mindtorch.core.dispatch.codegen import EMPTY, compile_template, parameters
 from mindtorch.core.dispatch.generated_files import declaration
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.hooks import hooks
 
 OPS = ("native", "function", "transform", "autocast", "dispatch", "vmap", "trace", "meta", "saves", "forward", "anomaly", "observe")
@@ -368,10 +369,12 @@ def _renaming(method, may_override, out, first_is_list, n_positional, all_scalar
 
 @functools.lru_cache(None)
 def _guarded(*form):
-    """Source of a generated function that reports the op that ran out of memory."""
+    """Source of a generated function that reports the op that ran out of memory, and hides internal
+    frames."""
     head, _, body = _source(*form).partition("\n")
     # Entering a try costs nothing from Python 3.11 on, and a few nanoseconds before.
-    return f"{head}\n    try:\n" + textwrap.indent(body, "    ") + "\n    except MemoryError as e:\n        raise memory_error(e, entry.name) from None"
+    return (f"{head}\n    try:\n        try:\n" + textwrap.indent(body, "        ") + "\n        except MemoryError as e:\n"
+            "            raise memory_error(e, entry.name) from None\n    except Exception as e:\n        hide_internal_frames(e)\n        raise")
 
 
 def _reading(run, name, scalar_indices, kinds):
@@ -432,7 +435,7 @@ def make_dispatcher(fn: Callable[..., Any], entry: DispatchEntry, *, out: Callab
              "SCALAR_TYPES": SCALAR_TYPES, "FURTHER": SCALAR_TYPES if all_scalars else NON_TENSOR_TYPES, "run": run or out, "given": _given,
              "defaults": defaults, "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
     scope.update({f"KNOWN{i}": SCALAR_TYPES if i in scalar_indices else NON_TENSOR_TYPES for i in range(max(1, len(required)))})
-    scope["memory_error"] = host_memory_error
+    scope["memory_error"], scope["hide_internal_frames"] = host_memory_error, hide_internal_frames
     f: Any = compile_template(src, given, fn.__name__, "methods" if method else "functions",
                               f"{'Tensor.' if method and entry.op is not None else ''}{entry.name} from {declaration(declared or fn)}:", scope, (),
                               None if star else defaults)

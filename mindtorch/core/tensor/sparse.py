@@ -67,8 +67,16 @@ class _DenseUse(SparseUse):
 
     def __init__(self, x):
         super().__init__(x.dtype, x.device, x._kind)
+        self._message = None
+
+    def finish_message(self):
+        """Builds the message from the frames of the traceback, before those are removed."""
+        if self._message is None:
+            self._message = str(self)
 
     def __str__(self):
+        if self._message is not None:
+            return self._message
         at = self.__traceback__
         while at is not None and at.tb_next is not None:
             at = at.tb_next

@@ -19,6 +19,7 @@ from mindtorch.core.dispatch import dispatcher, autocast as _autocast
 from mindtorch.core.device import device as _device
 from mindtorch.core.tensor import dtypes as _dtypes
 from mindtorch.core.dispatch import primitives as _tape
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
@@ -396,9 +397,13 @@ class OptimizedModule(Module):
         self._modules["_orig_mod"].training = value
 
     def __call__(self, *args, **kwargs):
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
-            return self._call_impl(*args, **kwargs)
-        return self._compiled(args, kwargs)
+        try:
+            if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+                return self._call_impl(*args, **kwargs)
+            return self._compiled(args, kwargs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     def forward(self, *args, **kwargs):
         """Computes the module, compiled."""
@@ -472,7 +477,11 @@ def compile_callable(fn, options):
     compiled = Compiled(fn, options)
 
     def wrapper(*args, **kwargs):
-        return compiled(args, kwargs)
+        try:
+            return compiled(args, kwargs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
     if hasattr(fn, "__name__"):
         functools.update_wrapper(wrapper, fn)
     wrapper._torchdynamo_compiled = compiled

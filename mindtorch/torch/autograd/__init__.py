@@ -12,6 +12,7 @@ from mindtorch.core.device.device import cpu as cpu_device
 from mindtorch.core.dispatch.dispatcher import dispatch_state, is_enabled
 from mindtorch.core.tensor.dtypes import of_np
 from mindtorch.core.dispatch.error_messages import is_pytorch_tensor, type_name
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.autograd.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
 from mindtorch.core.tensor.sparse import Sparse, SparseUse
@@ -173,37 +174,41 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
     https://pytorch.org/docs/stable/generated/torch.autograd.backward.html
     """
-    if TRANSFORMS.count:
-        functorch_levels.refuse_backward()
-    if grad_variables is not None:
-        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
-        if grad_tensors is not None:
-            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please "
-                               "only use `grad_tensors`.")
-        grad_tensors = grad_variables
-    roots = _tensors(tensors, "tensors")
-    if inputs is not None:
-        inputs = _tensors(inputs, "inputs")
-        if not inputs:
-            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-        for i, t in enumerate(inputs):
-            if t.__class__ is not GradientEdge and not t._requires_grad_:
-                raise RuntimeError(f"One of the differentiated Tensors given as 'inputs' to backward does not require grad (index {i})")
-    if grad_tensors is None:
-        grads = (None,) * len(roots)
-    else:
-        grads = _sequence(grad_tensors)
-    if retain_graph is None:
-        retain_graph = create_graph
-    _check_roots(roots)
     try:
-        with meta.running() if dispatch_state.meta and _without_values(roots) else _AS_IT_IS:
-            engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
-    except SparseUse:
-        again_ = _of_values(roots, grads, inputs)
-        if again_ is None:
-            raise
-        backward(again_[0], again_[1], retain_graph, create_graph, inputs=again_[2])
+        if TRANSFORMS.count:
+            functorch_levels.refuse_backward()
+        if grad_variables is not None:
+            warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+            if grad_tensors is not None:
+                raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please "
+                                   "only use `grad_tensors`.")
+            grad_tensors = grad_variables
+        roots = _tensors(tensors, "tensors")
+        if inputs is not None:
+            inputs = _tensors(inputs, "inputs")
+            if not inputs:
+                raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+            for i, t in enumerate(inputs):
+                if t.__class__ is not GradientEdge and not t._requires_grad_:
+                    raise RuntimeError(f"One of the differentiated Tensors given as 'inputs' to backward does not require grad (index {i})")
+        if grad_tensors is None:
+            grads = (None,) * len(roots)
+        else:
+            grads = _sequence(grad_tensors)
+        if retain_graph is None:
+            retain_graph = create_graph
+        _check_roots(roots)
+        try:
+            with meta.running() if dispatch_state.meta and _without_values(roots) else _AS_IT_IS:
+                engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
+        except SparseUse:
+            again_ = _of_values(roots, grads, inputs)
+            if again_ is None:
+                raise
+            backward(again_[0], again_[1], retain_graph, create_graph, inputs=again_[2])
+    except Exception as e:
+        hide_internal_frames(e)
+        raise
 
 
 def _found(roots, ins, grads, retain_graph, create_graph, allow_unused):
@@ -227,44 +232,48 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
 
     https://pytorch.org/docs/stable/generated/torch.autograd.grad.html
     """
-    if materialize_grads and allow_unused is False:
-        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
-    if allow_unused is None:
-        allow_unused = materialize_grads
-    if not only_inputs:
-        warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True).", FutureWarning, stacklevel=2)
-    roots, ins = _tensors(outputs, "outputs"), _tensors(inputs.values() if type(inputs) is dict else inputs, "inputs")
-    if retain_graph is None:
-        retain_graph = create_graph
-    if is_grads_batched:
-        found = _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused)
-        return _by_name(_materialized(found, ins, create_graph) if materialize_grads else found, inputs)
-    grads = (None,) * len(roots) if grad_outputs is None else (
-        _sequence(grad_outputs))
-    _check_roots(roots)
-    if not ins:
-        raise RuntimeError("grad(): the `inputs` argument cannot be empty.")
-    for t in ins:
-        if t.__class__ is not GradientEdge and not t._requires_grad_:
-            raise RuntimeError("One of the differentiated Tensors does not require grad")
     try:
-        found = _found(roots, ins, grads, retain_graph, create_graph, allow_unused)
-    except SparseUse:
-        again_ = _of_values(roots, grads, ins)
-        if again_ is None:
-            raise
-        found = grad(again_[0], again_[2], again_[1], retain_graph, create_graph, allow_unused=allow_unused, materialize_grads=materialize_grads)
-        return _by_name(tuple([g if g is None or not isinstance(t, Sparse) else t._gradient(g) for t, g in zip(ins, found)]), inputs)
-    if TRANSFORMS.count:
-        for g in found:
-            if g is not None:
-                functorch_levels.made(g)
-    if materialize_grads:
-        found = _materialized(found, ins, create_graph)
-    elif not allow_unused and any(g is None for g in found):
-        raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set "
-                           "allow_unused=True if this is the desired behavior.")
-    return _by_name(tuple(found), inputs)
+        if materialize_grads and allow_unused is False:
+            raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        if allow_unused is None:
+            allow_unused = materialize_grads
+        if not only_inputs:
+            warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True).", FutureWarning, stacklevel=2)
+        roots, ins = _tensors(outputs, "outputs"), _tensors(inputs.values() if type(inputs) is dict else inputs, "inputs")
+        if retain_graph is None:
+            retain_graph = create_graph
+        if is_grads_batched:
+            found = _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused)
+            return _by_name(_materialized(found, ins, create_graph) if materialize_grads else found, inputs)
+        grads = (None,) * len(roots) if grad_outputs is None else (
+            _sequence(grad_outputs))
+        _check_roots(roots)
+        if not ins:
+            raise RuntimeError("grad(): the `inputs` argument cannot be empty.")
+        for t in ins:
+            if t.__class__ is not GradientEdge and not t._requires_grad_:
+                raise RuntimeError("One of the differentiated Tensors does not require grad")
+        try:
+            found = _found(roots, ins, grads, retain_graph, create_graph, allow_unused)
+        except SparseUse:
+            again_ = _of_values(roots, grads, ins)
+            if again_ is None:
+                raise
+            found = grad(again_[0], again_[2], again_[1], retain_graph, create_graph, allow_unused=allow_unused, materialize_grads=materialize_grads)
+            return _by_name(tuple([g if g is None or not isinstance(t, Sparse) else t._gradient(g) for t, g in zip(ins, found)]), inputs)
+        if TRANSFORMS.count:
+            for g in found:
+                if g is not None:
+                    functorch_levels.made(g)
+        if materialize_grads:
+            found = _materialized(found, ins, create_graph)
+        elif not allow_unused and any(g is None for g in found):
+            raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set "
+                               "allow_unused=True if this is the desired behavior.")
+        return _by_name(tuple(found), inputs)
+    except Exception as e:
+        hide_internal_frames(e)
+        raise
 
 
 def _zeros_like(t, requires_grad=False):

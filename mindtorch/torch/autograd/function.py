@@ -10,6 +10,7 @@ from mindtorch.core.transforms import vmap, functorch_levels
 from mindtorch.core.autograd import forward_ad
 from mindtorch.core.dispatch import primitives
 from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.autograd.grad_mode import mode, no_grad
 from mindtorch.core.mindspore.grad import link, native_recording
 from mindtorch.core.dispatch.primitives import Node, new_node
@@ -201,17 +202,21 @@ class Function(metaclass=_FunctionMeta):
     def apply(cls, *args, **kwargs):
         """Runs forward and records the function. If an argument has a tangent, jvp computes the
         tangents of the outputs."""
-        if recording.record is not None:
-            out = recording.record(cls, args, kwargs)
-            if out is not NotImplemented:
-                return out
-        if dispatch_state.dual is not None and dispatch_state.dual(*args, *kwargs.values()):
-            return _function_tangents.apply(cls, args, kwargs)
-        if dispatch_state.primitives:
-            level = vmap.top([*args, *kwargs.values()])
-            if level is not None:
-                return _under_vmap[0](cls, level, args, kwargs)
-        return cls._apply_plain(args, kwargs)[0]
+        try:
+            if recording.record is not None:
+                out = recording.record(cls, args, kwargs)
+                if out is not NotImplemented:
+                    return out
+            if dispatch_state.dual is not None and dispatch_state.dual(*args, *kwargs.values()):
+                return _function_tangents.apply(cls, args, kwargs)
+            if dispatch_state.primitives:
+                level = vmap.top([*args, *kwargs.values()])
+                if level is not None:
+                    return _under_vmap[0](cls, level, args, kwargs)
+            return cls._apply_plain(args, kwargs)[0]
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     @classmethod
     def _apply_plain(cls, args, kwargs):

@@ -13,6 +13,7 @@ import numpy as np
 from mindtorch.core.transforms import vmap, functorch_levels
 from mindtorch.core.autograd import forward_ad
 from mindtorch.core.dispatch.dispatcher import dispatch_state
+from mindtorch.core.dispatch.traceback_filter import api_boundary, hide_internal_frames
 from mindtorch.core.autograd.grad_mode import enable_grad, mode
 from mindtorch.core.autograd.graph import hooks_here
 from mindtorch.core.dispatch.op_registry import OPS
@@ -243,24 +244,28 @@ def grad_and_value(func, argnums=0, has_aux=False):
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        nums = argument_indices(argnums, len(args))
-        level = _Level()
-        with level:
-            inside, flat, specs = _enter_args(level, args, nums)
-            out, aux = _with_aux(name, func(*inside, **kwargs and tree_map(level.accompany, kwargs)), has_aux)
-            if not is_tensor(out):
-                raise RuntimeError(f"{name}: Expected f(*args) to return a Tensor, got {type(out)}")
-            if out.ndim:
-                raise RuntimeError(f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you "
-                                   "wanted to use the vjp or jacrev APIs instead?")
-            if has_aux:
-                _check_aux(aux)
-            one = tensor_from(np.ones((), out._np_dtype), out)
-            reaches = level.reaches_out([out])
-            gs = _pull([out], flat, [one], reaches)
-        gs = level.leave(_by_arg(gs, specs, argnums))
-        value = level.leave(out, reaches)
-        return (gs, (value, level.leave(aux))) if has_aux else (gs, value)
+        try:
+            nums = argument_indices(argnums, len(args))
+            level = _Level()
+            with level:
+                inside, flat, specs = _enter_args(level, args, nums)
+                out, aux = _with_aux(name, func(*inside, **kwargs and tree_map(level.accompany, kwargs)), has_aux)
+                if not is_tensor(out):
+                    raise RuntimeError(f"{name}: Expected f(*args) to return a Tensor, got {type(out)}")
+                if out.ndim:
+                    raise RuntimeError(f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you "
+                                       "wanted to use the vjp or jacrev APIs instead?")
+                if has_aux:
+                    _check_aux(aux)
+                one = tensor_from(np.ones((), out._np_dtype), out)
+                reaches = level.reaches_out([out])
+                gs = _pull([out], flat, [one], reaches)
+            gs = level.leave(_by_arg(gs, specs, argnums))
+            value = level.leave(out, reaches)
+            return (gs, (value, level.leave(aux))) if has_aux else (gs, value)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     return wrapper
 
@@ -272,8 +277,12 @@ def grad(func, argnums=0, has_aux=False):
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        g, value = both(*args, **kwargs)
-        return (g, value[1]) if has_aux else g
+        try:
+            g, value = both(*args, **kwargs)
+            return (g, value[1]) if has_aux else g
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     return wrapper
 
@@ -289,6 +298,7 @@ def _tensor_leaves(name, tree):
     return leaves, spec
 
 
+@api_boundary
 def vjp(func, *primals, has_aux=False):
     """Returns (output, function from cotangents of the output to a tuple of cotangents of the
     primals[, aux])."""
@@ -422,6 +432,7 @@ class _Forward:
         return tree_map(lambda t: functorch_levels.move_to_current(self.here, t), tree)
 
 
+@api_boundary
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     """Returns (output, its derivative along the tangents[, aux]). Both arguments are tuples of the
     same structure."""
@@ -446,6 +457,7 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     return (*result, level.leave(aux)) if has_aux else result
 
 
+@api_boundary
 def linearize(func, *primals):
     """Returns (output, function from tangents of the primals to the tangent of the output). The
     function `func` runs once.
@@ -488,19 +500,23 @@ def _jacobian(name, func, argnums, has_aux, chunk=None):
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        nums = argument_indices(argnums, len(args))
-        level = _Level("grad" if name == "jacrev" else "jvp")
-        with level:
-            inside, flat, specs = _enter_args(level, args, nums)
-            _all_real(name, "inputs", flat)
-            out, aux = _with_aux(inner, func(*inside, **tree_map(level.accompany, kwargs)), has_aux)
-            outs, out_spec = _tensor_leaves(inner, out)
-            _all_real(name, "outputs", outs)
-            track = level.reaches_out(outs)
-            blocks = [_rows(o, flat, track, chunk) for o in outs]
-        result = tree_unflatten([_by_arg(b, specs, argnums) for b in blocks], out_spec)
-        result = level.leave(result)
-        return (result, level.leave(aux)) if has_aux else result
+        try:
+            nums = argument_indices(argnums, len(args))
+            level = _Level("grad" if name == "jacrev" else "jvp")
+            with level:
+                inside, flat, specs = _enter_args(level, args, nums)
+                _all_real(name, "inputs", flat)
+                out, aux = _with_aux(inner, func(*inside, **tree_map(level.accompany, kwargs)), has_aux)
+                outs, out_spec = _tensor_leaves(inner, out)
+                _all_real(name, "outputs", outs)
+                track = level.reaches_out(outs)
+                blocks = [_rows(o, flat, track, chunk) for o in outs]
+            result = tree_unflatten([_by_arg(b, specs, argnums) for b in blocks], out_spec)
+            result = level.leave(result)
+            return (result, level.leave(aux)) if has_aux else result
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     return wrapper
 
@@ -542,34 +558,38 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        nums = argument_indices(argnums, len(args))
-        trees = [tree_flatten(args[n]) for n in nums]
-        ins, specs = [x for leaves, _ in trees for x in leaves], [spec for _, spec in trees]
-        _check_inputs(ins)
-        _all_real("jacfwd", "inputs", ins)
-        starts = [sum([x._numel for x in ins[:i]]) for i in range(len(ins) + 1)]
-        count = max(starts[-1], 1)
-        with vmap.VmapLevel(count, marks=False) as many, _Forward(1) as level:
-            flat = [level.enter(x, [vmap.add_batch_dim(_directions(x, start, count), True, many)]) for x, start in zip(ins, starts)]
-            inside = [tree_map(level.accompany, x) for x in args]
-            for n, x in zip(nums, _by_arg(flat, specs, ())):
-                inside[n] = x
-            r, random = drawing(func, inside, tree_map(level.accompany, kwargs))
-            # The function runs once for all directions, which is randomness="same".
-            if random and randomness == "error":
-                raise RuntimeError(RANDOM_ERROR)
-            if random and randomness == "different":
-                raise NotImplementedError("torch.func.jacfwd: randomness='different' is not supported for a function with random operations: each "
-                                          "column would use different random values; use 'same' (device cpu)")
-            out, aux = _with_aux("jvp(f, primals, tangents)", r, has_aux)
-            outs, out_spec = _tensor_leaves("jvp(f, primals, tangents)", out)
-            _all_real("jacfwd", "outputs", outs)
-            blocks = [_columns(o, ins, starts, forward_ad.tangent(o, level.levels[0]), many) for o in outs]
-            for b in blocks:
-                for r in b:
-                    functorch_levels.made(r)
-        result = level.leave(tree_unflatten([_by_arg(b, specs, argnums) for b in blocks], out_spec))
-        return (result, level.leave(aux)) if has_aux else result
+        try:
+            nums = argument_indices(argnums, len(args))
+            trees = [tree_flatten(args[n]) for n in nums]
+            ins, specs = [x for leaves, _ in trees for x in leaves], [spec for _, spec in trees]
+            _check_inputs(ins)
+            _all_real("jacfwd", "inputs", ins)
+            starts = [sum([x._numel for x in ins[:i]]) for i in range(len(ins) + 1)]
+            count = max(starts[-1], 1)
+            with vmap.VmapLevel(count, marks=False) as many, _Forward(1) as level:
+                flat = [level.enter(x, [vmap.add_batch_dim(_directions(x, start, count), True, many)]) for x, start in zip(ins, starts)]
+                inside = [tree_map(level.accompany, x) for x in args]
+                for n, x in zip(nums, _by_arg(flat, specs, ())):
+                    inside[n] = x
+                r, random = drawing(func, inside, tree_map(level.accompany, kwargs))
+                # The function runs once for all directions, which is randomness="same".
+                if random and randomness == "error":
+                    raise RuntimeError(RANDOM_ERROR)
+                if random and randomness == "different":
+                    raise NotImplementedError("torch.func.jacfwd: randomness='different' is not supported for a function with random operations: each "
+                                              "column would use different random values; use 'same' (device cpu)")
+                out, aux = _with_aux("jvp(f, primals, tangents)", r, has_aux)
+                outs, out_spec = _tensor_leaves("jvp(f, primals, tangents)", out)
+                _all_real("jacfwd", "outputs", outs)
+                blocks = [_columns(o, ins, starts, forward_ad.tangent(o, level.levels[0]), many) for o in outs]
+                for b in blocks:
+                    for r in b:
+                        functorch_levels.made(r)
+            result = level.leave(tree_unflatten([_by_arg(b, specs, argnums) for b in blocks], out_spec))
+            return (result, level.leave(aux)) if has_aux else result
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     return wrapper
 

@@ -10,6 +10,7 @@ from mindtorch.core.transforms import vmap as batching, functorch_levels
 from mindtorch.core.device import rng
 from mindtorch.core.transforms.vmap import RANDOM_ERROR  # noqa: F401
 from mindtorch.core.dispatch.op_registry import OPS
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.tensor.tensor import Tensor, is_tensor  # noqa: F401
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
 
@@ -144,10 +145,14 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
 
     @functools.wraps(func)
     def wrapped(*args, **kwargs):
-        size, dims, leaves, spec = _process_batched_inputs(in_dims, args, func)
-        if chunk_size is not None and size > chunk_size:
-            return _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_size)
-        return _once(func, out_dims, randomness, kwargs, leaves, dims, spec, size)
+        try:
+            size, dims, leaves, spec = _process_batched_inputs(in_dims, args, func)
+            if chunk_size is not None and size > chunk_size:
+                return _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_size)
+            return _once(func, out_dims, randomness, kwargs, leaves, dims, spec, size)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     return wrapped
 

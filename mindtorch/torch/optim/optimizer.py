@@ -23,6 +23,7 @@ from mindtorch.core.device import device_dispatch, fused_optim
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.sparse import CompressedTensor
 from mindtorch.core.dispatch.primitives import RemovableHandle
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.tensor.tensor import Tensor, adopt, is_tensor
 from mindtorch.torch.optim._spaces import InPlace, Lists, Recorded
 
@@ -534,24 +535,28 @@ class Optimizer:
 
         @functools.wraps(func)
         def wrapper(*args, **kwargs):
-            self = args[0]
-            if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks
-                    or _global_optimizer_post_hooks):
-                if len(args) == 1 and not device_dispatch.USED:
-                    return func(*args, **kwargs)
-                return call(self, args[1:], kwargs)
-            for hook in [*_global_optimizer_pre_hooks.values(), *self._optimizer_step_pre_hooks.values()]:
-                result = hook(self, args, kwargs)
-                if result is None:
-                    continue
-                if not isinstance(result, tuple) or len(result) != 2:
-                    raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got "
-                                       f"{result}.")
-                args, kwargs = result
-            out = call(args[0], args[1:], kwargs)
-            for hook in [*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()]:
-                hook(self, args, kwargs)
-            return out
+            try:
+                self = args[0]
+                if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks
+                        or _global_optimizer_post_hooks):
+                    if len(args) == 1 and not device_dispatch.USED:
+                        return func(*args, **kwargs)
+                    return call(self, args[1:], kwargs)
+                for hook in [*_global_optimizer_pre_hooks.values(), *self._optimizer_step_pre_hooks.values()]:
+                    result = hook(self, args, kwargs)
+                    if result is None:
+                        continue
+                    if not isinstance(result, tuple) or len(result) != 2:
+                        raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got "
+                                           f"{result}.")
+                    args, kwargs = result
+                out = call(args[0], args[1:], kwargs)
+                for hook in [*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()]:
+                    hook(self, args, kwargs)
+                return out
+            except Exception as e:
+                hide_internal_frames(e)
+                raise
 
         wrapper.hooked = True
         return wrapper

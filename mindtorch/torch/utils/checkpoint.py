@@ -11,6 +11,7 @@ from mindtorch.core.dispatch import primitives
 from mindtorch.core.device.device import get_default as get_default_device
 from mindtorch.core.autograd.grad_mode import enable_grad, mode, no_grad
 from mindtorch.core.dispatch.primitives import Node, new_node
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.tensor.tensor import is_tensor
 from mindtorch.torch.amp import autocast_mode
 from mindtorch.torch.autograd import backward
@@ -337,19 +338,23 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
 
     https://pytorch.org/docs/stable/checkpoint.html
     """
-    if use_reentrant is None:
-        warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, "
-                      "calling checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended.",
-                      stacklevel=2)
-        use_reentrant = True
-    preserve = kwargs.pop("preserve_rng_state", True)
-    if use_reentrant:
-        if kwargs:
-            raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
-        if context_fn is not noop_context_fn or debug is not False:
-            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
-        return CheckpointFunction.apply(function, preserve, *args)
-    return _without_reentrance(function, preserve, context_fn, determinism_check, debug, early_stop, args, kwargs)
+    try:
+        if use_reentrant is None:
+            warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, "
+                          "calling checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended.",
+                          stacklevel=2)
+            use_reentrant = True
+        preserve = kwargs.pop("preserve_rng_state", True)
+        if use_reentrant:
+            if kwargs:
+                raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+            if context_fn is not noop_context_fn or debug is not False:
+                raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+            return CheckpointFunction.apply(function, preserve, *args)
+        return _without_reentrance(function, preserve, context_fn, determinism_check, debug, early_stop, args, kwargs)
+    except Exception as e:
+        hide_internal_frames(e)
+        raise
 
 
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore import cell as _cell
 from mindtorch.backend.mindspore.cell import Cell, forget_names
+from mindtorch.core.dispatch.traceback_filter import api_boundary
 from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy
@@ -270,6 +271,7 @@ class StateMixin:
                     if key[len(prefix):] not in persistent and (not dot or head not in self._modules):
                         unexpected_keys.append(key)
 
+    @api_boundary
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Copies the tensors of `state_dict` into this module, or assigns them with `assign`.
 

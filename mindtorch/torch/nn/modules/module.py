@@ -7,6 +7,7 @@ from collections import OrderedDict
 import mindtorch.torch as torch
 from mindtorch.backend.mindspore.cell import AFTER_SETTING, BORROWED, Cell, be_a_cell, borrowed
 from mindtorch.core.device import device_dispatch
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.tensor.tensor import Parameter, Tensor, is_tensor
 from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
     BackwardHook,
@@ -178,16 +179,20 @@ class Module:
     _wrapped_call_impl = _call_impl
 
     def __call__(self, *args, **kwargs):
-        if self._compiled_call_impl is not None:
-            return self._compiled_call_impl(*args, **kwargs)
-        if _route is not None:
-            r = _route(self, args, kwargs)
-            if r is not _GO_ON:
-                return r
-        if (self._backward_hooks or self._backward_pre_hooks or self._forward_hooks or self._forward_pre_hooks
-                or _g_backward or _g_backward_pre or _g_forward or _g_forward_pre):
-            return self._call_impl(*args, **kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            if self._compiled_call_impl is not None:
+                return self._compiled_call_impl(*args, **kwargs)
+            if _route is not None:
+                r = _route(self, args, kwargs)
+                if r is not _GO_ON:
+                    return r
+            if (self._backward_hooks or self._backward_pre_hooks or self._forward_hooks or self._forward_pre_hooks
+                    or _g_backward or _g_backward_pre or _g_forward or _g_forward_pre):
+                return self._call_impl(*args, **kwargs)
+            return self.forward(*args, **kwargs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     # ------------------------------------------------------------------ hooks
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from collections.abc import Callable
 
 from mindtorch.core.device import device as _device
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.torch.utils.data import _utils
 from mindtorch.torch.utils.data._utils import _transport, fetch
 from mindtorch.torch.utils.data._utils.collate import default_collate, default_convert
@@ -289,7 +290,11 @@ class _BaseDataLoaderIter:
         raise NotImplementedError
 
     def __next__(self):
-        data = self._next_data()
+        try:
+            data = self._next_data()
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
         self._num_yielded += 1
         told = self._IterableDataset_len_called
         if told is not None and self._dataset_kind == _DatasetKind.Iterable and self._num_yielded > told:
