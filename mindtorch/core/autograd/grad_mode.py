@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.hooks import hooks
 
 #: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
@@ -85,8 +86,12 @@ class GradMode:
 
         @functools.wraps(func)
         def wrapper(*args, **kwargs):
-            with self._clone():
-                return func(*args, **kwargs)
+            try:
+                with self._clone():
+                    return func(*args, **kwargs)
+            except Exception as e:
+                hide_internal_frames(e)
+                raise
         return wrapper
 
     def _clone(self):

@@ -26,7 +26,8 @@ from mindtorch.core.dispatch import generated_files
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 _USER, _INTERNAL, _LIBRARY = range(3)
 #: libraries whose frames are hidden where mindtorch calls them
 _CALLED = ("numpy", "scipy", "mindspore")

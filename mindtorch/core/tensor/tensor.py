@@ -29,6 +29,7 @@ from mindtorch.core.tensor.conj_neg_bits import ConjNegBits
 from mindtorch.core.dispatch.dispatcher import dispatch_state
 from mindtorch.core.tensor.dtypes import default_np, dtype as DType, of_np
 from mindtorch.core.dispatch.error_messages import type_name
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.autograd.grad_mode import INFERENCE, mode
 
 #: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
@@ -348,7 +349,11 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        set_grad(self, value)
+        try:
+            set_grad(self, value)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     @grad.deleter
     def grad(self) -> None:

@@ -8,6 +8,7 @@ import sys
 import traceback
 
 from mindtorch.core.dispatch import generated_files
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.tensor.tensor import Parameter, is_tensor
 from mindtorch.torch.fx._codegen import _PyTreeCodeGen, common_globals
 from mindtorch.torch.fx._wrapped import default_tracer
@@ -197,6 +198,7 @@ class GraphModule(Module):
                 try:
                     return super(cls, self).__call__(*args, **kwargs)
                 except Exception as e:
+                    hide_internal_frames(e)
                     _point_out(e, cls.forward.__code__.co_filename)
                     raise
             call.__name__ = "__call__"

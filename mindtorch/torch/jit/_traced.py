@@ -13,6 +13,7 @@ import numpy as np
 from mindtorch.backend.mindspore.checkpoint import load_mindir, save_mindir
 from mindtorch.backend.graph import Value
 from mindtorch.core.autograd.grad_mode import is_grad_enabled
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.tensor.tensor import Parameter, Tensor, wrap_array, is_tensor
 from mindtorch.core.tensor.sync import to_host
 from mindtorch.torch import _graph
@@ -67,9 +68,11 @@ class RecursiveScriptModule(ScriptModule):
     def __call__(self, *args, **kwargs):
         try:
             return super().__call__(*args, **kwargs)
-        except RuntimeError:
+        except RuntimeError as e:
+            hide_internal_frames(e)
             raise  # (RuntimeErrors, as raised by ops, keep their class)
         except Exception as e:
+            hide_internal_frames(e)
             error = _as_error(e)
             if error is None:
                 raise
@@ -114,7 +117,11 @@ class ScriptFunction:
             self._jit_example = example
 
     def __call__(self, *args, **kwargs):
-        return self.fn(*args, **kwargs)
+        try:
+            return self.fn(*args, **kwargs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
 
     def __reduce_ex__(self, protocol):
         raise pickle.PickleError("ScriptFunction cannot be pickled")
