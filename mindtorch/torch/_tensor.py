@@ -503,10 +503,14 @@ def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=
 
 @_def
 def requires_grad_(self, requires_grad=True):
-    if TRANSFORMS.count:
-        functorch_levels.refuse_requires_grad()
-    set_requires_grad(self, requires_grad)
-    return self
+    try:
+        if TRANSFORMS.count:
+            functorch_levels.refuse_requires_grad()
+        set_requires_grad(self, requires_grad)
+        return self
+    except Exception as e:
+        hide_internal_frames(e)
+        raise
 
 
 @_def

@@ -21,6 +21,9 @@ def in_place():
     x = torch.ones(2)
     x += b
 def method(): torch.ones(4).view(3)
+def shaped(): torch.ones(4).reshape(3)
+def permuted(): torch.ones(4).permute(1, 2)
+def not_differentiable(): torch.ones(2).long().requires_grad_()
 def subscript(): a[5]
 def assignment():
     a[5] = 1
@@ -326,6 +329,32 @@ def test_call_from_internal_code_is_left_alone():
         frames.append(tb.tb_frame.f_code.co_filename)
         tb = tb.tb_next
     assert len(frames) > 2
+
+
+def test_error_has_no_internal_context():
+    import mindtorch.torch as torch
+    with pytest.raises(RuntimeError, match="is invalid for input of size 4") as info:
+        torch.ones(4).view(3)
+    assert info.value.__context__ is None
+
+
+def test_users_context_and_cause_stay():
+    import mindtorch.torch as torch
+    cause, context = KeyError("cause"), KeyError("context")
+
+    def hook(g):
+        try:
+            raise context
+        except KeyError:
+            raise ValueError from cause
+
+    y = torch.ones(2, requires_grad=True) * 2
+    y.register_hook(hook)
+    with pytest.raises(ValueError) as info:
+        y.sum().backward()
+    e = info.value
+    assert e.__cause__ is cause and e.__context__ is context and e.__suppress_context__
+    assert context.__traceback__.tb_frame.f_code is hook.__code__
 
 
 def test_filter_is_idempotent():

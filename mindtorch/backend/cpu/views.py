@@ -28,8 +28,7 @@ def _view(a, *, size):
         try:
             return a.reshape(size)
         except ValueError:
-            infer_size(size, a.size)
-            raise
+            pass  # raised below with PyTorch's message, and without NumPy's error as its context
     size = infer_size(size, a.size)
     # Checked first, because NumPy copies before it fails, and a device's memory cannot be read.
     if can_view(a.shape, a.strides, size):

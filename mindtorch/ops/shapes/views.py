@@ -11,6 +11,7 @@ from mindtorch.core.tensor.stride_rules import can_view
 from mindtorch.core.dispatch.op_registry import register_op
 from mindtorch.core.dispatch.op_schema import Bool, Index, Int, SymInt
 from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.dispatch.traceback_filter import hide_internal_frames
 from mindtorch.core.tensor.tensor import Size, Tensor, is_tensor
 from mindtorch.ops._checks import check_tensor, wrap_dim
 from mindtorch.ops.shapes._memory import view_dtype
@@ -96,9 +97,13 @@ def _reshape(x, shape):
 def _reshape_method(self, *args, shape=None):
     """Returns the tensor in another shape: a view if the strides allow it, else a copy. A -1 is
     inferred."""
-    if dispatch_state.ops:
-        return dispatch_op(_reshape_entry, (self, *args), {} if shape is None else {"shape": shape})
-    return _reshape(self, args if shape is None else (shape,))
+    try:
+        if dispatch_state.ops:
+            return dispatch_op(_reshape_entry, (self, *args), {} if shape is None else {"shape": shape})
+        return _reshape(self, args if shape is None else (shape,))
+    except Exception as e:
+        hide_internal_frames(e)
+        raise
 
 
 _reshape_method.__name__ = "reshape"
@@ -268,9 +273,13 @@ def permute(input, dims):
 
 def _permute_method(self, *args, dims=None):
     """Reorders the dims."""
-    if dispatch_state.ops:
-        return dispatch_op(_permute_entry, (self, *args), {} if dims is None else {"dims": dims})
-    return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
+    try:
+        if dispatch_state.ops:
+            return dispatch_op(_permute_entry, (self, *args), {} if dims is None else {"dims": dims})
+        return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
+    except Exception as e:
+        hide_internal_frames(e)
+        raise
 
 
 def _permuted(self, *args, dims=None):
