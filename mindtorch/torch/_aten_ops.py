@@ -4,7 +4,8 @@ from mindtorch.core.dispatch.op_registry import OPS
 from mindtorch.core.dispatch.primitives import PRIMITIVES
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
 from mindtorch.core.tensor.sync import to_host
-from mindtorch.torch import _aten_layer_names, _op_sources
+from mindtorch.torch import _aten_layer_names
+from mindtorch.torch._hooks import hooks
 
 _FUNCTIONS = {}
 
@@ -18,7 +19,7 @@ def function(name):
     """Returns the operator as a function, or None."""
     found = _FUNCTIONS.get(name)
     if found is None and name in _aten_layer_names.NAMES:
-        found = _FUNCTIONS[name] = _op_sources.layer_operator(name)
+        found = _FUNCTIONS[name] = hooks.layer_operator(name)
     return found
 
 

@@ -3,7 +3,8 @@ and what lower modules of the facade get from higher ones."""
 from mindtorch.backend.hooks import hooks as backend_hooks
 from mindtorch.core.hooks import hooks
 from mindtorch.core.mindspore import autograd as mindspore_autograd
-from mindtorch.torch import _function_protocol, _graph, _op_sources, _untyped_storage, storage
+from mindtorch.torch import _function_protocol, _graph, _untyped_storage, storage
+from mindtorch.torch._hooks import hooks as facade_hooks
 
 CAPTURE = "followed"
 
@@ -17,7 +18,7 @@ backend_hooks.export_cell = _graph.export_cell
 
 # ------------------------------------------------------------------ within the facade
 # These modules are imported on first use.
-def _takes_part_class(cls):
+def _takes_part_class(cls: type) -> bool:
     from mindtorch.torch import _dispatch_protocol
     return _dispatch_protocol.takes_part_class(cls)
 
@@ -54,6 +55,9 @@ def _profiler():
     from mindtorch.torch import _profiler_ops  # noqa: F401 (defines the operators)
 
 
-_function_protocol.takes_part_class, _function_protocol.enrol = _takes_part_class, _enrol
-_op_sources.layer_operator, _op_sources.higher_order, _op_sources.higher_order_class = _layer_operator, _higher_order, _higher_order_class
-_op_sources.modules.update(torchvision=_vision, image=_image, profiler=_profiler)
+facade_hooks.takes_part_class = _takes_part_class
+facade_hooks.enrol = _enrol
+facade_hooks.layer_operator = _layer_operator
+facade_hooks.higher_order = _higher_order
+facade_hooks.higher_order_class = _higher_order_class
+facade_hooks.op_modules.update(torchvision=_vision, image=_image, profiler=_profiler)

@@ -16,6 +16,7 @@ from mindtorch.core.tensor.dtypes import dtype
 from mindtorch.core.tensor.sparse import Sparse
 from mindtorch.core.tensor.tensor import Parameter, Size, Tensor, is_tensor
 from mindtorch.torch import _meta
+from mindtorch.torch._hooks import hooks
 
 #: how torch.compile handles the functions of this module (see
 #: `mindtorch/torch/_dynamo/_capture.py`)
@@ -341,10 +342,6 @@ for _name, _f in vars(Tensor).items():
 _core_meta.watch(_meta_wanted)
 
 
-#: Set by `mindtorch/torch/_bootstrap.py` to the functions of `mindtorch/torch/_dispatch_protocol.py`.
-#: `takes_part_class`: true if a class has a `__torch_dispatch__`. `enrol`: records an instance.
-takes_part_class = enrol = None
-
 _known = set()  # subclasses that have been instantiated
 
 
@@ -360,13 +357,13 @@ def subclass_made(cls, made=None):
     if made is not None:
         has_handler = _dispatching.get(cls)
         if has_handler is None:
-            has_handler = _dispatching[cls] = getattr(cls, "__torch_dispatch__", None) is not None and takes_part_class(cls)
+            has_handler = _dispatching[cls] = getattr(cls, "__torch_dispatch__", None) is not None and hooks.takes_part_class(cls)
         if has_handler:
-            enrol(made)
+            hooks.enrol(made)
     if cls not in _known:
         _known.add(cls)
         f = getattr(cls, "__torch_function__", None)
-        if getattr(f, "__func__", f) is _tensor_function and getattr(cls, "__torch_dispatch__", None) is not None and takes_part_class(cls):
+        if getattr(f, "__func__", f) is _tensor_function and getattr(cls, "__torch_dispatch__", None) is not None and hooks.takes_part_class(cls):
             # `__torch_dispatch__` determines the class of the results
             cls.__torch_function__ = staticmethod(disabled_impl)
         if getattr(cls, "__torch_function__", None) is not disabled_impl and not cls.__module__.startswith(("mindtorch.", "torch.")):

@@ -2,7 +2,7 @@
 them.
 
 `aten` and `prims` resolve to the facade's own functions. Some libraries ship C++ kernels, which
-cannot be loaded here; the modules of `_op_sources.modules` define the same operators in Python.
+cannot be loaded here; the modules of `hooks.op_modules` define the same operators in Python.
 """
 import threading
 import types
@@ -11,7 +11,8 @@ from mindtorch.core.autograd import grad_mode
 from mindtorch.core.dispatch.dispatcher import is_enabled
 from mindtorch.core.dispatch.op_registry import OPS
 from mindtorch.core.tensor.tensor import Tensor, is_tensor
-from mindtorch.torch import _aten_losses, _aten_ops, _function_protocol as protocol, _op_sources, _schema
+from mindtorch.torch import _aten_losses, _aten_ops, _function_protocol as protocol, _schema
+from mindtorch.torch._hooks import hooks
 
 #: set by `mindtorch/torch/_dispatch_protocol.py`: (operator, args, kwargs, function that computes
 #: it) -> its result below autograd, after dispatch to modes and operands' classes
@@ -402,7 +403,7 @@ class _OpNamespace(types.ModuleType):
         if op_name.startswith("__"):
             raise AttributeError(f"Invalid attribute '{op_name}' for '_OpNamespace' '{self.name}'")
         if self.name == "higher_order":
-            packet = _op_sources.higher_order(op_name)
+            packet = hooks.higher_order(op_name)
         else:
             packet = find_packet(self.name, op_name)
         if packet is None:
@@ -417,7 +418,7 @@ class _OpNamespace(types.ModuleType):
 
 def load_builtin(namespace):
     """Imports the module that defines a namespace's operators in Python. True if there is one."""
-    load = _op_sources.modules.get(namespace)
+    load = hooks.op_modules.get(namespace)
     if load is None:
         return False
     load()
@@ -482,5 +483,5 @@ def namespace(name):
 
 def __getattr__(name):
     if name == "HigherOrderOperator":
-        return _op_sources.higher_order_class()
+        return hooks.higher_order_class()
     raise AttributeError(f"module 'torch._ops' has no attribute '{name}'")
