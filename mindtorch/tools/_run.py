@@ -32,8 +32,10 @@ def configure(parser):
     parser.set_defaults(parser=parser)
 
 
-def main(args):
+def main(args, library=_hook.enable):
     """Runs the script. Returns when the script has finished; SystemExit and exceptions propagate.
+
+    library: called before the script is read. It makes `import torch` work in the script.
     """
     if args.module is None:
         find, command = _find_script, args.script
@@ -43,9 +45,9 @@ def main(args):
         find, command = _find_input, [""]
     if not command:
         args.parser.error("a script, or -m and a module, must be given")
-    _hook.enable()
+    library()
     if args.device is not None:
-        import mindtorch.torch as torch
+        import torch
         try:
             torch.set_default_device(args.device)
         except RuntimeError as e:

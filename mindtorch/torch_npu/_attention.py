@@ -2,6 +2,7 @@
 import math
 
 from mindtorch import torch
+from mindtorch.ops.nn._flash_attention import flash_with_statistics
 
 
 def npu_rotary_mul(self, r1, r2, rotary_mode="half"):
@@ -70,6 +71,13 @@ def _attend(q, k, v, pse, mask, *, scale, keep_prob, pre, next, mode):
         if q.shape[1] % k.shape[1]:
             raise ValueError(f"npu_fusion_attention: {q.shape[1]} query heads are not a multiple of {k.shape[1]} key heads")
         k, v = [x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v)]
+    every = pre >= k.shape[2] and next >= k.shape[2]
+    # (modes 2 and 3 differ only if there are more keys than queries, or fewer)
+    if pse is None and (mode == 1 or mode == 0 and every or mode == 2 or mode == 3 and q.shape[2] == k.shape[2]):
+        hidden = None if mask is None or mode >= 2 else mask.bool()
+        found = flash_with_statistics(q, k, v, None if hidden is None else ~hidden, 1 - keep_prob, mode >= 2, float(scale))
+        if found is not None:
+            return found
     scores = (q.float() @ k.float().transpose(-1, -2)) * scale
     if pse is not None:
         scores = scores + pse

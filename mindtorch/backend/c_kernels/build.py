@@ -121,7 +121,19 @@ def _built(text, folder, extra, source_in):
     if cc is None:
         raise RuntimeError("no C compiler was found (CC, cc, gcc, clang)")
     text = b"\0".join((text, *[p.read_bytes() for p in sorted(_headers(text, folder))]))
-    key = hashlib.sha256(b"\0".join([_MARK, text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
+    return cached(b"\0".join([text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()]),
+                  lambda made, out: [*cc, *FLAGS, *extra, source_in(made), "-o", out, "-lm", "-lpthread"])
+
+
+def cached(key, command):
+    """Returns the path of a library in the cache; compiles it unless the cache has a valid one.
+    RuntimeError on failure.
+
+    Args:
+        key: bytes that determine the library: source, command, versions.
+        command: (temporary folder, path of the library) -> the compiler's command, as a list.
+    """
+    key = hashlib.sha256(b"\0".join([_MARK, key])).hexdigest()[:24]
     named = cache_folder()
     try:
         folder = pathlib.Path(secure_files.secure_dir(named))
@@ -137,7 +149,7 @@ def _built(text, folder, extra, source_in):
         sweep(folder)
         with _alone(folder / f"{PART}{key}.lock"):
             if not os.path.lexists(target) or _intact(target) is not None:
-                _make(cc, extra, source_in, folder, target)
+                _make(command, folder, target)
     except OSError as e:
         raise RuntimeError(f"the cache folder {folder} cannot be written to ({e})") from None
     return target
@@ -172,13 +184,13 @@ def _alone(path):
         os.close(f)
 
 
-def _make(cc, extra, source_in, folder, target):
-    """Compiles a source file to the library `target` in a directory."""
+def _make(command, folder, target):
+    """Compiles the library `target` in a directory."""
     # The compiler creates files with the umask's mode, so it writes to a directory that no other
     # user can access.
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder) as made:
         out = pathlib.Path(made) / "kernels.so"
-        _compile([*cc, *FLAGS, *extra, source_in(made), "-o", str(out), "-lm", "-lpthread"])
+        _compile(command(made, str(out)))
         data = out.read_bytes()
     if target.is_dir() and not target.is_symlink():
         raise OSError(f"{target} is a folder")

@@ -51,3 +51,22 @@ def _alpha_dropout(x, *, keep, a, slope, offset, feature, generator):
 def _native_dropout(x, *, keep, scale, generator):
     mask = _mask(x, keep, False, generator)
     return masked_scale(x, mask, scale=scale), mask
+
+
+# ------------------------------------------------------------------ masks of bits, for devices that have them
+def _factors(bits, shape, p):
+    n = int(np.prod(shape))
+    return np.unpackbits(bits, bitorder="little")[:n].reshape(shape) * np.float32(1 / (1 - p))
+
+
+@kernel("dropout_do_mask")
+@quiet
+def dropout_do_mask(x, bits, *, p):
+    return (x * _factors(bits, x.shape, p)).astype(x.dtype, copy=False)
+
+
+@kernel("dropout_by_bits")
+def dropout_by_bits(x, *, p, generator):
+    bits = np.packbits(bernoulli_mask(x.shape, 1 - p, generator).reshape(-1), bitorder="little")
+    bits = np.pad(bits, (0, -bits.size % 16))
+    return dropout_do_mask(x, bits, p=p), bits

@@ -23,3 +23,16 @@ def _attention_grad(fwd, arrays, kw):
     lead = g.shape[:-2]
     return tuple(meta_array((*np.broadcast_shapes(lead, a.shape[:-2]), *a.shape[-2:]), g.dtype) if need else None
                  for a, need in zip((q, k, v), kw["needs"]))
+
+
+@kernel("flash_attention")
+def _flash(fwd, arrays, kw):
+    q, k = arrays[:2]
+    rows = meta_array((*q.shape[:3], 8), _F32)
+    bits = None if kw["keep"] == 1 else meta_array((-(-q.size // q.shape[-1] * k.shape[2] // 128) * 16,), np.dtype(np.uint8))
+    return meta_array(q.shape, q.dtype), rows, rows, bits, None
+
+
+@kernel("flash_attention_backward")
+def _flash_grad(fwd, arrays, kw):
+    return tuple(meta_array(a.shape, a.dtype) for a in arrays[1:4])

@@ -21,7 +21,8 @@ from mindtorch.backend.kernels import TABLES
 from mindtorch.core.device import device as _device, device_state
 from mindtorch.core.device.cpu_fallback import FALLBACKS, call_cpu_kernel, cpu_fallback, fallback, on_host, raise_deferred_error
 from mindtorch.core.device.device_errors import async_errors, describe_call, device_lock, mixed_devices, raise_pending_errors, reraise, synchronize
-from mindtorch.core.device.device_state import COPIES, DEVICES, KERNEL_CACHE, USED, WITHIN, called_primitives, has_kernel, kernel_spec, uses_cpu_kernels
+from mindtorch.core.device.device_state import (COPIES, DEVICES, KERNEL_CACHE, USED, WITHIN, called_primitives, has_kernel, is_strided, kernel_spec,
+                                                uses_cpu_kernels)
 from mindtorch.core.device.device_views import part, region, strided_view
 from mindtorch.core.device.device_writes import in_place, write, write_by, write_to
 from mindtorch.core.device.kernel_calls import cached_call, run, uncached_call
@@ -32,7 +33,7 @@ from mindtorch.core.tensor.tensor import Tensor, wrap_array
 
 #: the interface of this package's modules for the layers above
 __all__ = ["COPIES", "DEVICES", "FALLBACKS", "KERNEL_CACHE", "USED", "WITHIN", "async_errors", "call_cpu_kernel", "called_primitives", "cast",
-           "classify_native", "cpu_fallback", "created", "device_lock", "device_to_host", "fallback", "has_kernel", "host_to_device", "in_place",
+           "classify_native", "cpu_fallback", "created", "device_lock", "device_to_host", "fallback", "has_kernel", "host_to_device", "in_place", "is_strided",
            "kernel_spec", "mixed_devices", "part", "raise_deferred_error", "raise_pending_errors", "region", "register", "reraise", "run", "same_memory",
            "strided_view", "synchronize", "tensor", "to_host", "unregister", "uses_cpu_kernels", "write", "write_by", "write_to"]
 

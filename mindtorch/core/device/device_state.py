@@ -62,6 +62,11 @@ def has_kernel(dev: _device.device, name: str) -> bool:
     return dev.type in DEVICES and name in TABLES[dev.type] and not DEVICES[dev.type].of_host
 
 
+def is_strided(t: Tensor) -> bool:
+    """True if a tensor's memory is a device's whose kernels accept operands with any strides."""
+    return t._handle is not None and t._device.type in DEVICES and DEVICES[t._device.type].strided
+
+
 def uses_cpu_kernels(t: Tensor) -> bool:
     """True if host kernels compute the ops of a tensor.
 

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from mindtorch.backend.device import UnsupportedByKernel
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.core.hooks import hooks
@@ -92,6 +93,26 @@ def fused_step(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[
                 bump_version(t)
             else:
                 v.v += 1  # inlined `bump_version`: saves a call per tensor
+
+
+def unscale(grads: Sequence[Tensor], found: Tensor, inverse: Tensor) -> bool:
+    """Multiplies gradients by `inverse` in place and sets `found` to 1 if an element is inf or nan, by
+    one kernel ("unscale") of their device; both are float32 tensors of one element there.
+
+    Returns False, without any change, if the device has no such kernel or it does not support them.
+    """
+    kernel = TABLES.get(found._device.type, {}).get("unscale")
+    if kernel is None or any([g._handle is None or g._device != found._device for g in grads]) or LIVE and any(
+            [g._handle.__class__ is ConjNegBits for g in grads]):
+        return False
+    try:
+        with unrecorded():
+            kernel([g._handle for g in grads], found._handle, inverse._handle)
+    except UnsupportedByKernel:
+        return False
+    for g in (*grads, found):
+        bump_version(g)
+    return True
 
 
 @device_lock

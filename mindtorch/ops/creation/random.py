@@ -3,7 +3,7 @@ import sys
 
 from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import inplace, dtypes
-from mindtorch.core.device import device as _device, rng
+from mindtorch.core.device import device_dispatch, device as _device, rng
 from mindtorch.core.tensor.dtypes import I64, as_np
 from mindtorch.core.dispatch.error_messages import type_name
 from mindtorch.core.autograd.grad_mode import mode
@@ -141,11 +141,16 @@ def _gen(generator, dev=CPU):
 
 def _expect(x, message, most=None):
     """Checks the parameters of a distribution on a device before sampling, as PyTorch does: all
-    must be at least 0, and at most `most`. (On the host, the kernels check them.)"""
-    if x._handle is not None and x._numel:
+    must be at least 0, and at most `most`. On the host, the kernels check them. On Ascend nothing does,
+    because that would read them back; PyTorch checks them on a GPU without waiting."""
+    if _is_checked(x):
         x = detached(x)
         if not (_numbers(x.amin()) >= 0).all() or most is not None and not (_numbers(x.amax()) <= most).all():
             raise RuntimeError(message)
+
+
+def _is_checked(x):
+    return x._handle is not None and x._numel and not device_dispatch.is_strided(x)
 
 
 def _numbers(x):
@@ -324,7 +329,7 @@ def multinomial(input, num_samples: SymInt, replacement: Bool = False, *, genera
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {inplace.scalar_type_name(input._np_dtype)}")
     if not 0 < input.ndim <= 2:
         raise RuntimeError("prob_dist must be 1 or 2 dim")
-    if input._handle is not None and input._numel:
+    if _is_checked(input):
         _expect(input, "probability tensor contains either `inf`, `nan` or element < 0", sys.float_info.max)
         if (_numbers(detached(input).amax(-1).amin()) <= 0).any():
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")

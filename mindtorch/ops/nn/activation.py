@@ -1,13 +1,14 @@
 """Activation functions with fused forward and backward kernels, softmax and related ops."""
 import warnings
 
-from mindtorch.core.device import rng
+from mindtorch.core.device import device_dispatch, rng
 from mindtorch.core.tensor.dtypes import F32, LOW, as_np
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.stride_rules import contiguous, halves, as_computed, like, pointwise
 from mindtorch.core.dispatch.op_registry import register_op
 from mindtorch.core.dispatch.op_schema import Bool, Float, Int, Scalar
 from mindtorch.core.dispatch.primitives import primitive
+from mindtorch.core.tensor import tensor_wrappers
 from mindtorch.core.tensor.tensor import ScalarOperand
 from mindtorch.ops.nn._fused import composite_backward_upcast, dim_of, inplace as overwrite, check_floating, check_tensor_arg, times, scalar_type_name
 from mindtorch.ops._checks import check_number
@@ -451,7 +452,7 @@ _prelu_backward = primitive("prelu_kernel_backward", "g, x, w, *, needs", layout
 
 
 def _prelu_rule(ctx, grad):
-    if not mode.on and grad._handle is None:
+    if not mode.on and (grad._handle is None or device_dispatch.has_kernel(grad._device, "prelu_kernel_backward") and not tensor_wrappers.is_wrapped(grad)):
         return _prelu_backward(grad, ctx.x, ctx.w, needs=ctx.needs)
     return (add_(mask_grad(grad, _positive(ctx.x)), mul_(_keep_negative(grad, ctx.x), ctx.w)) if ctx.needs[0] else None,
             mul_(grad, _negative(ctx.x)) if ctx.needs[1] else None)

@@ -5,7 +5,7 @@ import math
 from mindtorch.core.device import device_dispatch, rng
 from mindtorch.core.autograd import forward_ad
 from mindtorch.core.tensor.conj_neg_bits import plain
-from mindtorch.core.tensor.dtypes import BOOL, F32
+from mindtorch.core.tensor.dtypes import F32
 from mindtorch.core.autograd.grad_mode import mode
 from mindtorch.core.tensor.stride_rules import as_computed
 from mindtorch.core.dispatch.op_registry import OPS, register_op
@@ -13,41 +13,23 @@ from mindtorch.core.dispatch.op_schema import Bool, Float, Int
 from mindtorch.core.dispatch.primitives import primitive
 from mindtorch.core.tensor.sync import of_all
 from mindtorch.ops._checks import check_tensor
+from mindtorch.ops.nn._attention_by_ops import compose
+from mindtorch.ops.nn._flash_attention import flash_attention
 from mindtorch.ops.nn._fused import composite_backward_upcast, check_tensor_arg
 from mindtorch.ops.nn.activation import softmax_
-from mindtorch.ops.basic import cast, ne_, new_full, not_
-from mindtorch.ops.nn.dropout import _dropout, masked_scale
+from mindtorch.ops.basic import cast, new_full
+from mindtorch.ops.nn.dropout import _dropout
 from mindtorch.ops.linalg.matmul import addmm_, bmm_, broadcast_sizes, linear
 from mindtorch.ops.nn.pad import pad_constant_
 
 _backward = primitive("scaled_dot_product_attention_backward", "g, q, k, v, p=None, mask=None, *, scale, keep, needs")
 
 
-def _additive_mask(mask, d):
-    """Returns an additive mask. False in a bool mask becomes -inf."""
-    if mask._np_dtype.kind != "b":
-        return cast(mask, d)
-    return new_full(mask, size=mask._sizes, value=0, np_dtype=d).masked_fill(not_(mask), -math.inf)
-
-
-def _compose(q, k, v, *, bias, causal, scale, mask, keep):
-    s = bmm_(q, k, ta=False, tb=True) * scale
-    if bias is not None:
-        s = s + _additive_mask(bias, s._np_dtype)
-    if causal:
-        s = s.masked_fill(not_(new_full(s, size=s._sizes[-2:], value=1, np_dtype=BOOL).tril()), -math.inf)
-    p = softmax_(s, dim=s.ndim - 1)
-    p = p.masked_fill(ne_(p, p).all(-1, True), 0.0)  # rows whose keys are all masked
-    if mask is not None:
-        p = masked_scale(p, mask, scale=1 / keep)
-    return bmm_(p, v, ta=False, tb=False)
-
-
 def _rule(ctx, grad):
     keep = ctx.keep or 1.0
     if mode.on:
         bias, causal, scale, mask = ctx.bias, ctx.causal, ctx.scale, ctx.out2
-        return composite_backward_upcast(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (ctx.q, ctx.k, ctx.v),
+        return composite_backward_upcast(lambda q, k, v: compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (ctx.q, ctx.k, ctx.v),
                                          grad) + (None,)
     return _backward(grad, ctx.q, ctx.k, ctx.v, ctx.out1, ctx.out2, scale=ctx.scale, keep=keep, needs=ctx.needs) + (None,)
 
@@ -114,6 +96,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p: F
             _check_lead(k, v)
     if scale is None:
         scale = 1 / math.sqrt(q[-1]) if q[-1] else 1.0
+    y = flash_attention(query, key, value, attn_mask, dropout_p, bool(is_causal), float(scale))
+    if y is not None:
+        return y
     if groups > 1:
         # Query heads that share a key are adjacent in memory. Splitting them into a dim of their
         # own copies nothing.

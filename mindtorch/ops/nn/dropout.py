@@ -3,10 +3,11 @@ import math
 import struct
 import warnings
 
-from mindtorch.core.tensor import stride_rules
-from mindtorch.core.device import rng
+from mindtorch.core.tensor import stride_rules, tensor_wrappers
+from mindtorch.core.device import device_dispatch, rng
 from mindtorch.core.tensor.dtypes import BF16, BOOL, F16, F64
 from mindtorch.core.tensor.scalars import read
+from mindtorch.core.dispatch.dispatcher import dispatch_state
 from mindtorch.core.dispatch.op_registry import register_op
 from mindtorch.core.dispatch.op_schema import Bool, Float
 from mindtorch.core.dispatch.primitives import primitive
@@ -31,6 +32,20 @@ alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, gene
 _native = primitive("native_dropout", "x, *, keep, scale, generator", lambda ctx, grad: masked_scale(grad[0], ctx.out1, scale=_scale_factor(ctx.keep)),
                     nondiff=(1,),
                     node="MulBackward0", layout=(stride_rules.pointwise, stride_rules.as_computed))
+
+
+#: x / (1 - p) where the bit of dropout's mask is set, else 0.
+_do_mask = primitive("dropout_do_mask", "x, bits, *, p", lambda ctx, grad: _do_mask(grad, ctx.bits, p=ctx.p), None, node="MulBackward0",
+                     layout=stride_rules.as_computed)
+#: (result, mask with one bit for each element in C order): dropout of devices that have a kernel for it.
+_by_bits = primitive("dropout_by_bits", "x, *, p, generator", lambda ctx, grad: _do_mask(grad, ctx.out1, p=ctx.p), residuals=(1,), node="MulBackward0",
+                     layout=(stride_rules.as_computed, stride_rules.as_computed))
+
+
+def _has_bits(x, generator):
+    """True if the device of x has a kernel that draws masks of bits, and x has its own memory."""
+    return (x._handle is not None and device_dispatch.has_kernel(x._device, "dropout_by_bits") and not generator.on_host and dispatch_state.dual is None
+            and not tensor_wrappers.is_wrapped(x) and x._np_dtype.kind in "fV" and x._np_dtype != F64)
 
 
 def _scale_factor(keep):
@@ -69,6 +84,8 @@ def _dropout(input, p, train, feature=False, alpha=False):
         k = 1.7580993408473766
         s = 1.0 / math.sqrt((k * k * p + 1) * (1 - p))
         y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=_generator_of(input))[0]
+    elif not feature and _has_bits(input, generator := _generator_of(input)):
+        y = _by_bits(input, p=p, generator=generator)[0]
     else:
         y = drop_(input, keep=1 - p, scale=_inverse_keep_prob(p, input._np_dtype), feature=feature, generator=_generator_of(input))[0]
     _check_dtype(input)  # PyTorch has drawn the random numbers before it raises this error.

@@ -22,6 +22,7 @@ from mindtorch.ops.reduction._along import all_, any_, put_at
 from mindtorch.ops.reduction._running import product_of_others
 from mindtorch.ops._checks import as_index, check_tensor, tensor_type_error, not_implemented, wrap_dim, wrap_dims
 from mindtorch.ops.elementwise._logic import where
+from mindtorch.core.device import device_dispatch
 from mindtorch.ops._operands import scalar
 from mindtorch.ops.basic import add_, cast, conj, eq_, mask_grad, mul_, ne_, sub_
 from mindtorch.ops.shapes.shape import in_c_order
@@ -48,10 +49,10 @@ def _sum_backward(ctx, grad, shape, axes, keepdim):
     """Returns the gradient of a sum.
 
     For a leaf, it is the sum's gradient expanded to the operand's shape with strides of 0, as in
-    PyTorch (.grad gets a copy). For a node it is materialized, because many kernels need
-    C-contiguous memory.
+    PyTorch (.grad gets a copy). For a node it is materialized on the host, because many kernels need
+    C-contiguous memory there; a device whose kernels accept strides saves a launch.
     """
-    if ctx._next_edges[0].__class__ is tuple:
+    if ctx._next_edges[0].__class__ is tuple and not device_dispatch.is_strided(grad):
         return expand_reduced(grad, shape=shape, axes=axes, keepdim=keepdim)
     return expand_(_restore_dims(grad, shape, axes, keepdim), size=shape)
 

@@ -41,12 +41,10 @@ def _folders(*paths):
     return tuple(os.path.join(p, "") for p in paths if p)
 
 
-def _sites(library):
-    """Reports to the simulator, for each copy, the user's source line that causes it."""
-    import mindspore
-
-    import mindtorch
-    ours = _folders(os.path.dirname(mindtorch.__file__), os.path.dirname(mindspore.__file__))
+def _sites(library, *packages):
+    """Reports to the simulator, for each copy, the user's source line that causes it. packages: the
+    modules whose lines do not count."""
+    ours = _folders(*(os.path.dirname(p.__file__) for p in packages))
     paths = sysconfig.get_paths()
     installed = _folders(*(paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages(), site.getusersitepackages())
     main = threading.main_thread().ident
@@ -83,11 +81,13 @@ def attach():
     quiet()
     with elsewhere():
         import mindspore as ms
+
+    import mindtorch
     try:
         library = ctypes.CDLL("libascendcl.so")
     except OSError:  # (a process that was started without the rest of the environment)
         return
-    _sites(library)
+    _sites(library, mindtorch, ms)
 
     def report():
         if not library.standin_in_use():        # a launcher, a worker that loads data, a forked child
@@ -100,3 +100,20 @@ def attach():
             pass
         library.standin_log(json.dumps(entry).encode())
     at_exit("the stand-in's log")(report)
+
+
+def attach_reference():
+    """Prepares a process of torch_npu for the log."""
+    import torch
+    import torch_npu
+
+    import mindtorch
+    library = ctypes.CDLL("libascendcl.so")
+    _sites(library, mindtorch, torch, torch_npu)
+
+    def report():
+        if not library.standin_in_use():
+            return
+        entry = {"fallbacks": {}, "random": "device", "allocated": torch.npu.max_memory_allocated()}
+        library.standin_log(json.dumps(entry).encode())
+    at_exit("the simulator's log")(report)

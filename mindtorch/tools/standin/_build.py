@@ -1,15 +1,13 @@
-"""Builds the CANN simulator for the installed MindSpore: one library that provides all of CANN's
-symbols, in the user's cache folder.
+"""Builds the CANN simulator for a plugin (MindSpore's, or torch_npu): one library that provides all of
+CANN's symbols, in the user's cache folder.
 
-MindSpore's wheel contains its Ascend plugin but not CANN's libraries. The required symbols are read
-from the plugin itself: its undefined symbols, and the names that it looks up at run time. About a
-hundred are implemented by the sources next to this file. Each aclnn kernel gets two entry points
-that pass on all registers. The remaining functions do nothing and return success.
+The wheels contain the plugins but not CANN's libraries. The required symbols are read from the
+plugin itself: its undefined symbols, and the names that it looks up at run time. About 150 are
+implemented by the sources next to this file. Each aclnn kernel gets two entry points that pass on
+all registers. The remaining functions do nothing and return success.
 """
 import fcntl
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import mmap
 import os
@@ -23,19 +21,14 @@ import tempfile
 
 from mindtorch.backend import secure_files
 from mindtorch.backend.c_kernels.build import PART, cache_folder, sweep
+from mindtorch.tools.standin import _plugins
+from mindtorch.tools.standin._plugins import CannotBuild
 
 SOURCES = pathlib.Path(__file__).parent
-#: the plugin's libraries; their dependencies are followed
-_ROOTS = ("libmindspore_ascend.so.2", "libmindspore_ge_backend.so", "libmindspore_graph_ir.so", "libmindspore_extension_ascend_aclnn.so")
 _SYSTEM = [pathlib.Path(p) for p in ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")]
-#: CANN libraries that are opened by name
-_OPENED = {"libopapi.so", "libacl_op_compiler.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libhccl_plugin.so", "libprofapi.so"}
-_LOOKED_UP = re.compile(rb"(?<=\0)(?:acl|Hccl|msprof|Msprof|rt)[A-Za-z]\w+(?=\0)")
 _RUNTIME = re.compile(r"(acl(rt|mdl|op|tdt|prof|Create|Destroy|Set|Get|Data|Init|Finalize|Add|Dump|dump|Update|grph|sys)\w+|aclInit|aclFinalize|"
                       r"Hccl[A-Z]\w+|Msprof[A-Z]\w+|rt[A-Z]\w+)")
 _OBJECTS = ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList", "AclOpExecutor")
-#: where MindSpore looks for CANN's Python packages; it reads only their versions
-_PACKAGES = "opp/built-in/op_impl/ai_core/tbe"
 #: functions that would compute or move data and are not implemented: doing nothing would return
 #: wrong values
 _AT_WORK = re.compile(r"aclmdl(RI)?Execute|aclop\w*Execute|aclmdlRICaptureBegin|Launch|Mem(cpy|set|Import|Export)|7Session\d+RunGraph|"
@@ -44,19 +37,15 @@ _AT_WORK = re.compile(r"aclmdl(RI)?Execute|aclop\w*Execute|aclmdlRICaptureBegin|
 _ITSELF = re.compile(r"_ZN2ge8Operator(7SetAttr|8SetInput)")
 
 
-class CannotBuild(RuntimeError):
-    """Raised if the simulator cannot be built here; the message gives the reason."""
+def folder(plugin=_plugins.MINDSPORE) -> pathlib.Path:
+    """Returns the folder of the simulator for a plugin. The path must end in `cann`, because MindSpore
+    derives its toolkit's root from it."""
+    return cache_folder() / "standin" / f"{plugin.version()}-{_digest(plugin)}" / "cann"
 
 
-def folder() -> pathlib.Path:
-    """Returns the folder of the simulator for the installed MindSpore. The path must end in `cann`,
-    because MindSpore derives its toolkit's root from it."""
-    return cache_folder() / "standin" / f"{importlib.metadata.version('mindspore')}-{_digest()}" / "cann"
-
-
-def built() -> bool:
+def built(plugin=_plugins.MINDSPORE) -> bool:
     """True if the simulator is built completely."""
-    at = folder()
+    at = folder(plugin)
     try:
         manifest = json.loads(secure_files.read(str(at / "standin.json")))
         # (a library that other users can write is not loaded)
@@ -66,23 +55,23 @@ def built() -> bool:
         return False
 
 
-def environment() -> dict[str, str]:
-    """Returns the variables that make a MindSpore process use the simulator; to be merged with the
-    process's own."""
-    at = folder()
-    return {"LD_LIBRARY_PATH": _before(str(at / "lib64"), os.environ.get("LD_LIBRARY_PATH")), "ASCEND_OPP_PATH": str(at / "opp"), "ASCEND_HOME_PATH": str(at),
-            "PYTHONPATH": _before(str(at / _PACKAGES), os.environ.get("PYTHONPATH"))}
+def environment(plugin=_plugins.MINDSPORE) -> dict[str, str]:
+    """Returns the variables that make a process use the simulator; to be merged with the process's
+    own."""
+    at = folder(plugin)
+    return {"LD_LIBRARY_PATH": _before([at / "lib64", *plugin.linked()], os.environ.get("LD_LIBRARY_PATH")), "ASCEND_OPP_PATH": str(at / "opp"),
+            "ASCEND_HOME_PATH": str(at), "PYTHONPATH": _before(plugin.packages(at), os.environ.get("PYTHONPATH"))}
 
 
-def build(say=print) -> pathlib.Path:
+def build(say=print, plugin=_plugins.MINDSPORE) -> pathlib.Path:
     """Builds the simulator if necessary; returns its folder. CannotBuild if that is impossible."""
-    check_machine()
-    if built():
-        return folder()
+    check_machine(plugin)
+    if built(plugin):
+        return folder(plugin)
     tools = [t for t in ("g++", "nm", "readelf") if not shutil.which(t)]
     if tools:
         raise CannotBuild(f"the CANN simulator is compiled on this machine: {' and '.join(tools)} must be installed (Debian: apt-get install g++ binutils)")
-    at = folder()
+    at = folder(plugin)
     if os.pathsep in str(at):
         raise CannotBuild(f"the cache folder {cache_folder()} has a colon in its name, which LD_LIBRARY_PATH does not allow: set MINDTORCH_CACHE to another "
                           f"folder")
@@ -90,12 +79,12 @@ def build(say=print) -> pathlib.Path:
         secure_files.secure_dir(at.parent)
         with open(at.parent / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if built():  # by a faster process
+            if built(plugin):  # by a faster process
                 return at
             sweep(at.parent)
             with tempfile.TemporaryDirectory(prefix=PART, dir=at.parent) as work:
                 made = pathlib.Path(work) / "cann"
-                counts = _make(made, pathlib.Path(work))
+                counts = _make(plugin, made, pathlib.Path(work))
                 # never writable by others, whatever the umask
                 for path in (made, *made.rglob("*")):
                     if not path.is_symlink():
@@ -109,46 +98,28 @@ def build(say=print) -> pathlib.Path:
     return at
 
 
-def check_machine():
+def check_machine(plugin=_plugins.MINDSPORE):
     """Raises CannotBuild if the simulator does not support this machine."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise CannotBuild(f"the CANN simulator runs on x86-64 Linux only, not on {platform.machine()} {sys.platform}")
     if platform.libc_ver()[0] != "glibc":
         raise CannotBuild("the CANN simulator needs glibc, as MindSpore does")
-    if not (_mindspore() / "lib").is_dir() or not _libraries(_mindspore()).get(_ROOTS[0]):
-        raise CannotBuild("the installed MindSpore has no Ascend plugin (libmindspore_ascend.so.2)")
+    plugin.check()
 
 
 def _before(first, rest):
-    return first + os.pathsep + rest if rest else first
+    return os.pathsep.join([*map(str, first), *([rest] if rest else [])])
 
 
-def _mindspore():
-    # (located, not imported: an import would load its plugins)
-    spec = importlib.util.find_spec("mindspore")
-    if spec is None or not spec.submodule_search_locations:
-        raise CannotBuild("MindSpore is not installed")
-    return pathlib.Path(spec.submodule_search_locations[0])
-
-
-def _digest():
-    """Hashes the simulator's inputs: its sources, this file, and MindSpore's libraries by name and
+def _digest(plugin):
+    """Hashes the simulator's inputs: its sources, this file, and the plugin's libraries by name and
     size."""
     h = hashlib.sha256()
-    for path in sorted([*SOURCES.glob("*.cc"), *SOURCES.glob("*.h"), pathlib.Path(__file__)]):
+    for path in sorted([*SOURCES.glob("*.cc"), *SOURCES.glob("*.h"), *SOURCES.glob("kernels/*.py"), pathlib.Path(__file__), pathlib.Path(_plugins.__file__)]):
         h.update(path.read_bytes())
-    for name, path in sorted(_libraries(_mindspore()).items()):
+    for name, path in sorted(plugin.libraries().items()):
         h.update(f"{name} {path.stat().st_size}\n".encode())
     return h.hexdigest()[:16]
-
-
-def _libraries(mindspore):
-    """Returns {name: path} of MindSpore's shared libraries."""
-    found = {}
-    for path in sorted((mindspore / "lib").rglob("*.so*")):
-        if "gpu" not in "".join(p.name for p in path.relative_to(mindspore).parents):
-            found.setdefault(path.name, path)
-    return found
 
 
 def _output(*command):
@@ -161,10 +132,11 @@ def _compiled(*command):
         raise CannotBuild(f"{command[0]} failed:\n{r.stderr[-3000:]}")
 
 
-def _wanted(libraries):
+def _wanted(plugin):
     """Returns (names of missing libraries, undefined symbols, names looked up at run time)."""
     missing, defined, undefined, seen = set(), set(), set(), set()
-    todo = [libraries[r] for r in _ROOTS if r in libraries]
+    libraries = plugin.libraries()
+    todo = [libraries[r] for r in plugin.roots if r in libraries]
     while todo:
         path = todo.pop()
         if path in seen:
@@ -185,34 +157,42 @@ def _wanted(libraries):
                     undefined.add(name.split("@")[0])
     looked_up = set()
     for name, path in libraries.items():
-        if "mindspore" in name or "d_collective" in name or "dvpp" in name:
+        if plugin.looks_up(name):
             with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                looked_up.update(m.decode() for m in _LOOKED_UP.findall(data))
-    return missing, {s for s in undefined - defined if not re.match(r"_?Py|__tls_get_addr|__cxa|_dl_", s)}, looked_up
+                looked_up.update(m.decode() for m in plugin.names.findall(data))
+    return missing, {s for s in undefined - defined if plugin.of_cann(s)}, looked_up
 
 
-def _make(at, work):
+def _computed():
+    """Returns the names of the kernels in the table. (Another process imports it, because that
+    enables mindtorch's cpu device.)"""
+    names = "from mindtorch.tools.standin.kernels import _table; print(*_table.KERNELS)"
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MINDTORCH_STANDIN")}
+    found = subprocess.run([sys.executable, "-c", names], capture_output=True, text=True, check=True,
+                           env={**env, "PYTHONPATH": _before([SOURCES.parents[2]], os.environ.get("PYTHONPATH"))})
+    return {f"aclnn{n}" for n in found.stdout.split()}
+
+
+def _make(plugin, at, work):
     """Builds into a folder that becomes `cann`; returns counts of its parts."""
     library = at / "lib64"
     library.mkdir(parents=True)
-    # The toolkit version and packages that MindSpore checks at start-up.
-    for path, words in (("compiler/version.info", "Version=8.5.0\n"),
-                        (f"{_PACKAGES}/hccl/__init__.py", ""), (f"{_PACKAGES}/hccl/sys_version/__init__.py", '__sys_version__ = "8.5"\n')):
+    for path, words in plugin.toolkit.items():
         (at / path).parent.mkdir(parents=True, exist_ok=True)
         (at / path).write_text(words)
-    missing, undefined, looked_up = _wanted(_libraries(_mindspore()))
+    missing, undefined, looked_up = _wanted(plugin)
     kernels = {n.removesuffix("GetWorkspaceSize") for n in looked_up if re.fullmatch(r"aclnn[A-Z]\w+", n)} - {"aclnnInit", "aclnnFinalize"}
+    kernels |= _computed()      # mindtorch launches some that MindSpore does not look up
     functions = {n for n in looked_up if _RUNTIME.fullmatch(n)} | undefined | {"aclnnInit", "aclnnFinalize", "aclGenGraphAndDumpForOp"}
     functions |= {f"acl{verb}{what}" for verb in ("Create", "Destroy") for what in _OBJECTS}
     objects = []
     for source in sorted(SOURCES.glob("*.cc")):
         objects.append(work / (source.stem + ".o"))
-        # MindSpore's wheel uses the old ABI of std::string.
-        _compiled("g++", "-std=c++17", "-D_GLIBCXX_USE_CXX11_ABI=0", "-O1", "-fPIC", "-Wno-attributes", "-c", source, "-o", objects[-1])
+        _compiled("g++", "-std=c++17", f"-D_GLIBCXX_USE_CXX11_ABI={plugin.string_abi}", "-O1", "-fPIC", "-Wno-attributes", "-c", source, "-o", objects[-1])
     have = {line.split()[-1] for line in _output("nm", "--defined-only", *objects).splitlines() if line.split()[1:2] in (["T"], ["W"], ["V"])}
     (work / "entries.S").write_text(_entries(sorted(functions - have), sorted(kernels)))
     _compiled("g++", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o", library / "libstandin.so", work / "entries.S", *objects, "-lrt", "-lpthread")
-    for name in missing | _OPENED:
+    for name in missing | plugin.opened:
         (library / name).symlink_to("libstandin.so")
     files = [str(path.relative_to(at)) for path in at.rglob("*") if not path.is_dir()]
     counts = {"kernels": len(kernels), "functions": len(functions), "undefined": len(undefined), "nothing": len(functions - have)}

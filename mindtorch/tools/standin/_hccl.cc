@@ -829,14 +829,31 @@ static int messages(const char *what, HcclSendRecvItem *items, uint32_t n, void 
 
 int HcclBatchSendRecv(HcclSendRecvItem *items, uint32_t n, void *comm, void *) { return messages("BatchSendRecv", items, n, comm); }
 
-int HcclSend(void *data, uint64_t count, int type, uint32_t peer, void *comm, void *) {
-    HcclSendRecvItem one = {0, data, count, type, peer};
-    return messages("Send", &one, 1, comm);
+// Calls between HcclGroupStart and HcclGroupEnd begin together. Messages are collected until the end of
+// the group and exchanged as one batch for each communicator: a Send that waited inside the group would
+// block the Recv behind it. Collectives run immediately, because all ranks call them in the same order.
+struct Group { int depth = 0; std::vector<std::pair<void *, std::vector<HcclSendRecvItem>>> batches; };
+static thread_local Group group;
+
+static int message(const char *what, HcclSendRecvItem one, void *comm) {
+    if (!group.depth) return messages(what, &one, 1, comm);
+    for (auto &batch : group.batches)
+        if (batch.first == comm) { batch.second.push_back(one); return 0; }
+    group.batches.push_back({comm, {one}});
+    return 0;
 }
 
-int HcclRecv(void *data, uint64_t count, int type, uint32_t peer, void *comm, void *) {
-    HcclSendRecvItem one = {1, data, count, type, peer};
-    return messages("Recv", &one, 1, comm);
+int HcclSend(void *data, uint64_t count, int type, uint32_t peer, void *comm, void *) { return message("Send", {0, data, count, type, peer}, comm); }
+int HcclRecv(void *data, uint64_t count, int type, uint32_t peer, void *comm, void *) { return message("Recv", {1, data, count, type, peer}, comm); }
+
+int HcclGroupStart() { group.depth++; return 0; }
+int HcclGroupEnd() {
+    if (!group.depth || --group.depth) return 0;
+    auto batches = std::move(group.batches);
+    group.batches.clear();
+    for (auto &batch : batches)
+        if (int failed = messages("BatchSendRecv", batch.second.data(), batch.second.size(), batch.first)) return failed;
+    return 0;
 }
 
 int HcclBarrier(void *comm, void *) {
@@ -850,5 +867,11 @@ int HcclCommSetMemoryRange(void *, void *, size_t, size_t, uint64_t) { return re
 int HcclCommUnsetMemoryRange(void *, void *) { return refuse("HcclCommUnsetMemoryRange"); }
 int HcclCommActivateCommMemory(void *, void *, size_t, size_t, void *, uint64_t) { return refuse("HcclCommActivateCommMemory"); }
 int HcclCommDeactivateCommMemory(void *, void *) { return refuse("HcclCommDeactivateCommMemory"); }
+int HcclGetRootInfoScalable(void *, uint32_t) { return refuse("HcclGetRootInfoScalable"); }
+int HcclCommInitRootInfoScalable(uint32_t, void *, uint32_t, uint32_t, void *, void **) { return refuse("HcclCommInitRootInfoScalable"); }
+int HcclCommInitAll(uint32_t, int32_t *, void **) { return refuse("HcclCommInitAll"); }
+int HcclCommSymWinRegister(void *, void *, uint64_t, void **, uint32_t) { return refuse("HcclCommSymWinRegister"); }
+int HcclCommRegister(void *, void *, uint64_t, void **, uint32_t) { return refuse("HcclCommRegister"); }
+int HcclCommExchangeMem(void *, void *, uint32_t *, uint32_t) { return refuse("HcclCommExchangeMem"); }
 
 }

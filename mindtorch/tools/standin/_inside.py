@@ -1,12 +1,13 @@
 """Runs a script on the simulator (the process that _command.py starts): like `python -m mindtorch
-run`, with MindSpore's Ascend target."""
+run`, with MindSpore's Ascend target, or with real torch and torch_npu."""
 import argparse
 import ctypes
 import os
 import signal
 import sys
 
-from mindtorch.tools.standin import _attach
+from mindtorch.tools import _hook, _run
+from mindtorch.tools.standin import _attach, _steps
 
 
 def _end_with_runner():
@@ -18,16 +19,32 @@ def _end_with_runner():
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main():
-    _end_with_runner()
+def _torch_npu():
+    """Imports torch and torch_npu for a script that imports torch."""
+    import torch_npu  # noqa: F401 (adds torch.npu)
+    _attach.attach_reference()
+
+
+def _mindtorch():
+    """Enables mindtorch on MindSpore's Ascend target."""
     _attach.quiet()
     with _attach.elsewhere():
         import mindspore as ms
     ms.set_device("Ascend", int(os.environ.get("LOCAL_RANK", "0")) if "MS_ROLE" not in os.environ else 0)
-    from mindtorch.tools import _run
+    _hook.enable()
+
+
+def main():
+    _end_with_runner()
+    start = _torch_npu if os.environ.pop("MINDTORCH_STANDIN_LIBRARY", "mindspore") == "torch_npu" else _mindtorch
+
+    def library():
+        start()
+        if os.environ.pop("MINDTORCH_STANDIN_STEPS", ""):
+            _steps.mark()
     parser = argparse.ArgumentParser(prog="python -m mindtorch standin run")
     _run.configure(parser)
-    return _run.main(parser.parse_args(sys.argv[1:]))
+    return _run.main(parser.parse_args(sys.argv[1:]), library)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,13 @@ static int stream_number(const void *stream) {
     return seen.emplace(stream, (int)seen.size()).first->second;
 }
 
+// The log has the floating registers too, for the values of `double` and `float` arguments, whose
+// number only the kernel table knows.
+static bool registers_wanted() {
+    static const bool wanted = getenv("MINDTORCH_STANDIN_FLOATING");
+    return wanted;
+}
+
 // aclnnXxx(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream)
 Status standin_launch(const char *name, const Word *registers, const Word *, const Word *) {
     std::string kernel(name + 5), message;
@@ -107,7 +114,10 @@ Status standin_launch(const char *name, const Word *registers, const Word *, con
         if (found == executors().end() || found->second->kernel != kernel)
             return standin_fail(("aclnn" + kernel + " is launched without an executor of its own").c_str());
         Executor &e = *found->second;
-        standin_log(("{\"launch\":" + quoted("aclnn" + kernel) + ",\"args\":" + quoted(e.said) + ",\"stream\":" + std::to_string(stream_number((void *)registers[3])) + "}").c_str());
+        std::string floating;
+        for (int k = 0; k < 8 && registers_wanted(); k++) floating += (k ? "," : ",\"floating\":[") + std::to_string(e.floating[k]) + (k == 7 ? "]" : "");
+        standin_log(("{\"launch\":" + quoted("aclnn" + kernel) + ",\"args\":" + quoted(e.said) + ",\"stream\":" + std::to_string(stream_number((void *)registers[3])) +
+                     floating + "}").c_str());
         message = "[" + quoted(kernel) + ",[";
         for (size_t k = 0; k < e.arguments.size(); k++) {
             message += k ? "," : "";

@@ -12,6 +12,7 @@ static const size_t UNIT = (size_t)2 << 20;
 static std::mutex guard;
 static auto &used = *new std::map<char *, size_t>;          // (never destroyed: MindSpore's threads outlive main())
 static auto &mapped = *new std::map<void *, size_t>;
+static auto &pinned = *new std::map<char *, size_t>;        // host memory of aclrtMallocHost
 static size_t in_use = 0;
 
 static size_t capacity() {
@@ -129,8 +130,28 @@ Status aclrtMalloc(void **p, size_t n, int) { return allocate(p, n); }
 Status aclrtMallocAlign32(void **p, size_t n, int) { return allocate(p, n); }
 Status aclrtMallocCached(void **p, size_t n, int) { return allocate(p, n); }
 Status aclrtFree(void *p) { return freed(p); }
-Status aclrtMallocHost(void **p, size_t n) { return posix_memalign(p, 512, n ? n : 1) ? OUT_OF_MEMORY : OK; }
-Status aclrtFreeHost(void *p) { free(p); return OK; }
+Status aclrtMallocHost(void **p, size_t n) {
+    if (posix_memalign(p, 512, n ? n : 1)) return OUT_OF_MEMORY;
+    std::lock_guard<std::mutex> lock(guard);
+    pinned[(char *)*p] = n;
+    return OK;
+}
+Status aclrtFreeHost(void *p) {
+    std::lock_guard<std::mutex> lock(guard);
+    pinned.erase((char *)p);
+    free(p);
+    return OK;
+}
+// aclrtPtrAttributes: device, kind of memory (0: pinned host memory, 1: a device's, 2: other), page size.
+Status aclrtPointerGetAttributes(const void *p, uint32_t *attributes) {
+    memset(attributes, 0, 28);
+    std::lock_guard<std::mutex> lock(guard);
+    auto next = pinned.upper_bound((char *)p);
+    bool host = next != pinned.begin() && (char *)p < std::prev(next)->first + std::prev(next)->second;
+    attributes[1] = on_device(p) ? 1 : host ? 0 : 2;
+    attributes[2] = 4096;
+    return OK;
+}
 // Allocation in two steps: addresses are reserved, then physical memory is mapped there. Only physical
 // memory counts as used.
 Status aclrtReserveMemAddress(void **p, size_t n, size_t, void *, Word) { return addressed(p, in_units(n)); }
@@ -229,6 +250,28 @@ Status aclsysGetCANNVersion(int, char *v) {        // the version, then its part
     strcpy(v + 320, "0");
     return OK;
 }
+// ---- queries of torch_npu
+// ACL_OP_JIT_COMPILE "disable": kernels are precompiled, as on a 910B. torch_npu then launches aclnn kernels.
+size_t aclGetCompileoptSize(int) { return 16; }
+Status aclGetCompileopt(int, char *v, size_t n) { memset(v, 0, n); strncpy(v, "disable", n); return OK; }
+Status aclSetCompileopt(int, const char *) { return OK; }
+// A 910B computes infinities and NaN (ACL_CANN_ATTR_INF_NAN), and its kernels are precompiled
+// (ACL_CANN_ATTR_JIT_COMPILE).
+Status aclGetCannAttributeList(const int **list, size_t *n) { static int all[] = {0, 1}; *list = all; *n = 2; return OK; }
+Status aclGetCannAttribute(int, int *v) { *v = 1; return OK; }
+Status aclGetDeviceCapability(uint32_t, int, Long *v) { *v = 24; return OK; }               // cores, as aclrtGetDeviceResLimit
+Status aclrtGetDeviceInfo(uint32_t, int, Long *v) { *v = 24; return OK; }
+Status aclsysGetVersionStr(const char *, char *v) { strcpy(v, "8.5.0"); return OK; }
+Status aclrtGetPrimaryCtxState(int, uint32_t *flags, int *active) { if (flags) *flags = 0; *active = 1; return OK; }
+Status aclrtStreamGetId(void *, int *id) { *id = 0; return OK; }
+Status aclmdlRICaptureGetInfo(void *, int *state, void **) { *state = 0; return OK; }       // no capture
+Status aclrtGetStreamOverflowSwitch(void *, uint32_t *flag) { *flag = 0; return OK; }
+Status aclrtGetSysParamOpt(int, Long *v) { *v = 0; return OK; }
+Status aclrtGetLogicDevIdByUserDevId(int user, int *logical) { *logical = user; return OK; }
+Status aclrtGetMemUsageInfo(int, void *, size_t, size_t *n) { *n = 0; return OK; }          // of no other process
+Status aclGetTensorDescType(const Object *o) { return o->type; }
+Status aclrtGetDeviceUtilizationRate(int, void *) { return UNSUPPORTED; }
+
 void *aclmdlCreateDesc() { return calloc(1, 64); }
 void *aclmdlCreateDataset() { return calloc(1, 64); }
 void *aclrtAllocatorCreateDesc() { return calloc(1, 64); }

@@ -1,5 +1,5 @@
-"""A running simulator: its compute process, and the environment that makes a MindSpore process use
-it."""
+"""A running simulator: its compute process, and the environment that makes a process of MindSpore or
+torch_npu use it."""
 from __future__ import annotations
 
 import importlib.util
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from mindtorch.tools.standin import _build, limits as _limits
+from mindtorch.tools.standin import _build, _plugins, limits as _limits
 
 #: the simulated chip, by default
 CHIP = "Ascend910B2"
@@ -26,18 +26,20 @@ class Machine:
 
         engine   "cpu": launches are computed by mindtorch's own cpu device; "torch": by PyTorch
         kernels  files that are executed over the kernel table (to inject faults)
+        plugin   the plugin whose processes use the machine (`_plugins.py`)
 
     Builds the simulator if necessary (CannotBuild if that is impossible). CannotRun for an engine
     that is not installed or a missing file. A context manager; it always ends with this process.
     """
 
-    def __init__(self, engine: str = "cpu", kernels: tuple[str, ...] = (), say=print):
+    def __init__(self, engine: str = "cpu", kernels: tuple[str, ...] = (), say=print, plugin=_plugins.MINDSPORE):
         if importlib.util.find_spec(ENGINES[engine]) is None:
             raise CannotRun(f"the engine {engine!r} needs {ENGINES[engine]}, which is not installed")
         for path in kernels:
             if not os.path.isfile(path):
                 raise CannotRun(f"there is no file {path!r} for --kernels")
-        _build.build(say)
+        _build.build(say, plugin)
+        self.plugin = plugin
         # A socket's path is limited to about a hundred characters.
         self.folder = tempfile.TemporaryDirectory(prefix="standin-", dir=None if len(os.fsencode(tempfile.gettempdir())) < 70 else "/tmp")
         self.path = os.path.join(self.folder.name, "device")
@@ -67,7 +69,7 @@ class Machine:
         """
         env = {k: v for k, v in os.environ.items() if k not in ("MINDTORCH_NPU", "MS_SIMULATION_LEVEL")}
         env.setdefault("GLOG_v", "3")  # hides MindSpore's warnings about the missing driver
-        env.update(_build.environment(), MINDTORCH_STANDIN_SOCKET=self.path, MINDTORCH_STANDIN_LOG=log, MINDTORCH_STANDIN_CHIP=chip)
+        env.update(_build.environment(self.plugin), MINDTORCH_STANDIN_SOCKET=self.path, MINDTORCH_STANDIN_LOG=log, MINDTORCH_STANDIN_CHIP=chip)
         if limits:
             env["MINDTORCH_STANDIN_LIMITS"] = os.path.join(self.folder.name, _limits.chip_of(chip))
             with open(env["MINDTORCH_STANDIN_LIMITS"], "w") as f:

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 import mindtorch.torch as torch
-from mindtorch.core.device import device as _device
+from mindtorch.core.device import device as _device, fused_optim
 from mindtorch.core.tensor.dtypes import LOW
 from mindtorch.core.tensor.tensor import adopt, bump_version, wrap_array, is_tensor
 from mindtorch.core.tensor.storage_impl import host_memory
@@ -114,7 +114,17 @@ class GradScaler:
         given = [adopt(g) for g in grads if g is not None]
         if not allow_low and any([g._np_dtype == LOW[0] for g in given]):
             raise ValueError("Attempting to unscale FP16 gradients.")
+        done = set()
+        for dev in {g._device for g in given if g._handle is not None}:
+            there = [g for g in given if g._device == dev and g._numel]
+            with torch.no_grad():
+                found, inverse = torch.zeros(1, device=dev), torch.full((1,), float(inv), device=dev)
+                if fused_optim.unscale(there, found, inverse):
+                    s["sums"].append(found)
+                    done.add(dev)
         for g in given:
+            if g._device in done:
+                continue
             if g._handle is not None:
                 with torch.no_grad():
                     if inv != 1:

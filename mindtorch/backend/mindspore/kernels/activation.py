@@ -99,12 +99,12 @@ def _scaled(x, k):
 
 
 @kernel("elu celu", only=FLOATS)
-def _elu(x, *, alpha, scale, input_scale):
+def elu(x, *, alpha, scale, input_scale):
     return o.where(o.gt(x, 0), _scaled(x, scale), _scaled(o.expm1(_scaled(x, input_scale)), alpha * scale))
 
 
 @kernel("elu_backward celu_backward", only=FLOATS)
-def _elu_grad(g, x, *, alpha, scale, input_scale):
+def elu_backward(g, x, *, alpha, scale, input_scale):
     slope = _scaled(o.exp(_scaled(x, input_scale)), alpha * scale * input_scale)
     return o.mul(g, o.where(o.le(x, 0), slope, float(scale)))
 
@@ -150,7 +150,7 @@ def _log_of_more(x):
 
 @kernel("softplus", only=FLOATS)
 @o.in_double
-def _softplus(x, *, beta, threshold):
+def softplus(x, *, beta, threshold):
     if beta == 0:
         raise UnsupportedByKernel  # the result is infinity, by a reciprocal that Python cannot compute
     z = _scaled(x, beta)
@@ -158,7 +158,7 @@ def _softplus(x, *, beta, threshold):
 
 
 @kernel("softplus_backward", only=FLOATS)
-def _softplus_grad(g, x, *, beta, threshold):
+def softplus_backward(g, x, *, beta, threshold):
     z = _scaled(x, beta)
     return o.where(o.gt(z, threshold), g, o.mul(g, o.sigmoid(z)))
 

@@ -8,9 +8,10 @@ import math
 import numpy as np
 
 from mindtorch.backend.device import reserve_address_range
+from mindtorch.backend.mindspore import aclnn
 from mindtorch.backend.mindspore.kernels._call import (_Types, COMPLEX, DTYPES, G, UnsupportedByKernel, MSTensor, P, stype_of, dtype_of, is_contiguous,
                                                        cached_constants,
-                                                       kernel, mint, ms, number, op, shape_of, stride_of)
+                                                       STATE, kernel, mint, ms, number, op, shape_of, stride_of)
 from mindtorch.backend.mindspore.kernels.joining import fitting
 from mindtorch.backend.mindspore.npu import UNSIGNED, Npu
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
@@ -24,6 +25,26 @@ COMPLEXES = " complex64 complex128"
 def tensor_of(x, like):
     """Returns a scalar as a 0-d tensor, cached on the device; a tensor is returned unchanged."""
     return x if isinstance(x, MSTensor) else number(x, dtype_of(like))
+
+
+#: types of the aclScalars that are made of Python numbers, as torch_npu makes them
+_SCALAR_TYPES = {float: aclnn.TYPES["float64"], int: aclnn.TYPES["int64"], bool: aclnn.TYPES["bool"]}
+
+
+def scalar_argument(value):
+    """Returns a Python number as an argument of kind `s` (`mindtorch/backend/mindspore/aclnn.py`)."""
+    return value, _SCALAR_TYPES[value.__class__]
+
+
+def named(kernel, kinds):
+    """Returns the function that launches a kernel by its name (`aclnn.find`), or None: in graphs, and if
+    it is unavailable."""
+    return aclnn.find(kernel, kinds) if STATE.on is None else None
+
+
+def new_like(x, shape=None):
+    """Returns what `outputs` of a launch by name describes a tensor of x's dtype by."""
+    return shape_of(x) if shape is None else tuple(shape), aclnn.TYPES[stype_of(x).name]
 
 
 def empty(shape, dtype):
@@ -277,9 +298,18 @@ def _add(a, b):
     return op(G.AddScalar)(a, b, 1) if _is_number(b) else op(G.AddExt)(a, b, 1)
 
 
+def _from_scalar(value, x):
+    """Returns value - x by one launch, or None."""
+    launch = named("Rsubs", "tsso") if value.__class__ in (int, float) else None
+    return None if launch is None else launch(x, scalar_argument(value), scalar_argument(1), outputs=(new_like(x),))[0]
+
+
 @ascend("sub", scalars=True, numbers=True)
 def _sub(a, b):
     if _is_number(a):
+        r = _from_scalar(a, b)
+        if r is not None:
+            return r
         return op(G.SubExt)(tensor_of(a, b), b, 1)
     return op(G.SubScalar)(a, b, 1) if _is_number(b) and b.__class__ is not complex else op(G.SubExt)(a, tensor_of(b, a), 1)
 

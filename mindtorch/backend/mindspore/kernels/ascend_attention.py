@@ -1,11 +1,12 @@
-"""Attention on Ascend: two products, scale, softmax, and masks."""
+"""Attention on Ascend: one flash kernel, and for other calls two products, scale, softmax, and masks."""
 import math
 
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import dtype_of, G, cached_constants, mint, ms, number, on_device, op, P, shape_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels.ascend import ascend, CUBE, swapped
-from mindtorch.backend.mindspore.kernels.random import keep_mask
+from mindtorch.backend.mindspore.kernels.random import drawn, keep_mask, rng_state
+from mindtorch.backend.mindspore.recorder_api import new_buffer
 
 
 @cached_constants(64)
@@ -46,3 +47,39 @@ def _attention_backward(g, q, k, v, p, mask, *, scale, keep, needs):
         return None, None, gv
     gs = op(G.Muls)(op(G.SoftmaxBackward)(_dropped(op(G.MatMulExt)(g, swapped(v)), mask, keep), p, -1), scale)
     return op(G.MatMulExt)(gs, k) if needs[0] else None, op(G.MatMulExt)(swapped(gs), q) if needs[1] else None, gv
+
+
+# ------------------------------------------------------------------ the flash kernel
+#: Causal masks of any size are this one, of which the kernel reads a part (sparse mode 2).
+_CAUSAL = 2048
+_ALL = 2147483647  # no limit of the distance between query and key
+
+
+@cached_constants(1)
+def _upper():
+    return op(P.Triu, 1)(op(G.Ones)((_CAUSAL, _CAUSAL), ms.bool_))
+
+
+def _settings(q, causal, scale, keep):
+    return shape_of(q)[1], keep, scale, _ALL, _ALL, 0, "BNSD", 2 if causal else 0
+
+
+def _bits(q, k, keep, seed, offset):
+    """Returns dropout's mask of the weights, one bit each. The gradient draws it again."""
+    return op(G.DropoutGenMaskExt)((*shape_of(q)[:3], shape_of(k)[2]), 1 - keep, seed, offset, dtype_of(q))
+
+
+@ascend("flash_attention", only=CUBE + " bool")
+def _flash(q, k, v, hidden, bias, *, causal, scale, keep, generator):
+    """Returns (result, maxima and sums of the rows, eight times each, seed and offset of dropout)."""
+    seed, offset = (None, None) if keep == 1 else new_buffer(rng_state, drawn(generator), 0)
+    bits = None if keep == 1 else _bits(q, k, keep, seed, offset)
+    most, total, _, r = op(G.FlashAttentionScore, *_settings(q, causal, scale, keep))(q, k, v, bias, bits, None, _upper() if causal else hidden)
+    return r, most, total, seed, offset
+
+
+@ascend("flash_attention_backward", only=CUBE + " bool int64")
+def _flash_backward(g, q, k, v, out, most, total, seed, offset, hidden, bias, *, causal, scale, keep):
+    bits = None if keep == 1 else _bits(q, k, keep, seed, offset)
+    return op(G.FlashAttentionScoreGrad, *_settings(q, causal, scale, keep))(q, k, v, g, bias, bits, None, _upper() if causal else hidden, most, total, None,
+                                                                             out)[:3]

@@ -1,7 +1,7 @@
 """In-place Ascend kernels: one launch, where an op and a copy take two (`in_place` in
 `mindtorch/core/device/device_dispatch.py`)."""
 from mindtorch.backend.mindspore.kernels._call import G, UnsupportedByKernel, op
-from mindtorch.backend.mindspore.kernels.ascend import CUBE, _is_number, ascend
+from mindtorch.backend.mindspore.kernels.ascend import CUBE, _is_number, ascend, named, scalar_argument
 
 _SUPPORTED = CUBE + " int64 int32"
 
@@ -50,3 +50,25 @@ def _clamp(x, low=None, high=None, *, min=None, max=None):
 
 for _name, _prim in {"exp_": G.InplaceExp, "log_": G.InplaceLog, "tanh_": G.InplaceTanh, "sigmoid_": G.InplaceSigmoid, "floor_": G.InplaceFloor}.items():
     ascend(_name, (lambda p: lambda x: op(p)(x))(_prim), only=CUBE)
+
+
+def _three(name, kernel):
+    @ascend(name, only=CUBE)
+    def f(x, a, b, *, value=1):
+        launch = named(kernel, "ttts") if not _is_number(a) and not _is_number(b) else None
+        if launch is None:
+            raise UnsupportedByKernel
+        launch(x, a, b, scalar_argument(value))
+
+
+for _name, _kernel in ("addcmul_", "InplaceAddcmul"), ("addcdiv_", "InplaceAddcdiv"):
+    _three(_name, _kernel)
+
+
+@ascend("lerp_", only=CUBE, numbers=True)
+def _lerp(x, end, weight):
+    by_number = _is_number(weight)
+    launch = named("InplaceLerps", "tts") if by_number else named("InplaceLerp", "ttt")
+    if launch is None or _is_number(end):
+        raise UnsupportedByKernel
+    launch(x, end, scalar_argument(float(weight)) if by_number else weight)

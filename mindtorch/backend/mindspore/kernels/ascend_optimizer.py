@@ -1,15 +1,17 @@
 """Optimizer steps on Ascend: the operations of `mindtorch/backend/optimizer_formulas.py` as aclnn kernels.
 Hyperparameters are passed as scalars and optimizer states are updated in place.
 
-Launches per parameter: 1 for Adam and AdamW (2 for Adam with weight decay), 1 for SGD, 3 for SGD
-with momentum.
+Adam and AdamW launch one kernel per parameter (two for Adam with weight decay). The other
+optimizers launch foreach kernels, one for all parameters, if kernels can be launched by name
+(`mindtorch/backend/mindspore/aclnn.py`), and else MindSpore's for each parameter.
 """
 import functools
 from typing import Any
 
 from mindtorch.backend import optimizer_formulas
-from mindtorch.backend.mindspore.kernels._call import G, Number, P, dtype_of, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import G, Number, P, STATE, dtype_of, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import ascend, mint
+from mindtorch.backend.mindspore.kernels.ascend_foreach import ForeachSpace, available, groups
 
 _SUPPORTED = (ms.float32, ms.float16, ms.bfloat16)
 
@@ -124,10 +126,16 @@ class _Space:
         return op(G.InplaceSubExt)(p, op(G.Mul)(op(G.Sign)(x), y), 1)
 
 
-_SPACE = _Space()
+_SPACE, _FOREACH = _Space(), ForeachSpace()
 
 
 def _by_words(update, layout, columns, consts):
+    # A graph has MindSpore's primitives only, and rprop selects by signs.
+    if STATE.on is None and update is not optimizer_formulas.STEPS["rprop_step"] and available():
+        for (options, scalars), rows in groups(columns, consts):
+            *row, g = rows
+            update(_FOREACH, options, scalars, g, *row)
+        return
     for (options, scalars), *row, g in zip(consts, *columns):
         if 0 not in shape_of(g):
             update(_SPACE, options, scalars, g, *row)

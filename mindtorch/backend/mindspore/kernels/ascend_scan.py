@@ -9,7 +9,7 @@ from mindtorch.backend.cpu.scan import _slopes
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import cast, dtype_of, G, cached_constants, mint, ms, op, P, shape_of, stype_of, UnsupportedByKernel
 from mindtorch.backend.mindspore.kernels._index_utils import table
-from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, zeros
+from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, CUBE, named, new_like, scalar_argument, zeros
 from mindtorch.backend.mindspore.kernels.ascend_indexing import _as, _line, _INTEGRAL
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
@@ -66,7 +66,11 @@ _between("pair_sums_backward", P.Add)
 # ------------------------------------------------------------------ cumprod, logcumsumexp
 @ascend("cumprod", only=CUBE)
 def _cumprod(a, *, axis):
-    """Uses MindSpore's old op (aclop Cumprod): its plugin has no aclnn kernel for this."""
+    """Uses MindSpore's old op (aclop Cumprod) in graphs: its plugin has no primitive for the kernel."""
+    launch = named("Cumprod", "tsio") if shape_of(a) else None
+    if launch is not None:
+        result = new_like(a)
+        return launch(a, scalar_argument(axis), result[1], outputs=(result,))[0]
     return op(P.CumProd)(a, axis) if shape_of(a) else copy(a)
 
 

@@ -7,9 +7,10 @@ from mindtorch.backend.cpu.random import bernoulli_mask
 from mindtorch.backend.kernels import flags_of, set_flags
 from mindtorch.backend.mindspore.kernels import ASCEND
 from mindtorch.backend.strides import contiguous_strides, drawing_order
-from mindtorch.backend.mindspore.kernels._call import FLOATING, HALF, UnsupportedByKernel, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import FLOATING, G, HALF, UnsupportedByKernel, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.attention import weighed, weights_of
-from mindtorch.backend.mindspore.kernels.random import keep_mask
+from mindtorch.backend.mindspore.kernels.random import drawn, keep_mask, rng_state
+from mindtorch.backend.mindspore.recorder_api import new_buffer
 
 
 # float16 and bfloat16 operands arrive unconverted (`half=True`). Their float32 copy would be in C
@@ -116,3 +117,14 @@ if not ASCEND:
     MASKED["scaled_dot_product_attention"] = _InAttention(weighed, "causal scale keep")
 for _m in MASKED.values():
     set_flags(_m.kernel, dataclasses.replace(flags_of(_m.kernel), varying=frozenset(["scale", "keep"])))
+
+
+# ------------------------------------------------------------------ masks of bits (Ascend)
+def _by_bits(x, *, p, generator):
+    seed, offset = new_buffer(rng_state, drawn(generator), 0)
+    bits = op(G.DropoutGenMaskExt)(shape_of(x), p, seed, offset, dtype_of(x))
+    return op(G.DropoutDoMaskExt)(x, bits, p), bits
+
+
+kernel("dropout_by_bits", _by_bits, target="Ascend", only="float32 float16 bfloat16", varying="p")
+kernel("dropout_do_mask", lambda x, bits, *, p: op(G.DropoutDoMaskExt)(x, bits, p), target="Ascend", only="float32 float16 bfloat16 uint8", varying="p")

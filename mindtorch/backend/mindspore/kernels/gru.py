@@ -35,7 +35,7 @@ def _downcast(r, low):
 
 # ------------------------------------------------------------------ GRU
 @kernel("gru", only=_FLOATS)
-def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
+def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
     """Maps x (rows, I) and h0 (B, H) to (y (rows, H), h). With `keep`, it also returns what
     `gru_backward` expects: r, u, v, inner and the previous h of all steps, shape (steps, 5 * H, B),
     and two Nones."""
@@ -64,7 +64,7 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
 
 
 @kernel("gru_backward")
-def _gru_backward(gy, gh, x, w_ih, w_hh, work, before, inner, *, sizes, reverse, needs):
+def gru_backward(gy, gh, x, w_ih, w_hh, work, before, inner, *, sizes, reverse, needs):
     """Returns the gradients of x, h0, w_ih, w_hh, b_ih and b_hh."""
     if before is not None:
         raise UnsupportedByKernel  # saved by the host kernel

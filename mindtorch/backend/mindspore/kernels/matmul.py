@@ -162,6 +162,8 @@ def _scaled(x, k):
 def _addmm(c, a, b, *, beta, alpha):
     if ASCEND and len(shape_of(a)) == 2 and beta:
         return op(G.Addmm)(c, a, b, beta, alpha)
+    if ASCEND and len(shape_of(a)) == 3 and beta:
+        return op(G.Baddbmm)(c, a, b, beta, alpha)
     r = _scaled(batched(a, b), alpha)
     return r if beta == 0 else with_bias(r, _scaled(c, beta))
 

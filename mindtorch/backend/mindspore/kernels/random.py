@@ -89,7 +89,7 @@ def _stretch(n, at, plus, part):
     return op(P.Sub)(d, op(P.Floor)(d))
 
 
-def _rng_state(at, part):
+def rng_state(at, part):
     """Returns seed and offset in the form that Ascend's kernels expect."""
     return tuple([from_contiguous(np.array(v, np.int64)) for v in ((at[0] & _MASK >> 1), at[1] + part)])
 
@@ -99,7 +99,7 @@ def uniform(shape, at, dtype=_F32, part=0):
     independent tensors of a draw."""
     n = math.prod(shape)
     if ASCEND:
-        return op(G.RandExt)(tuple(shape), *new_buffer(_rng_state, at, part), dtype, None)
+        return op(G.RandExt)(tuple(shape), *new_buffer(rng_state, at, part), dtype, None)
     u = _stretch(n, at, 0, part).view(tuple(shape))
     if dtype == _F64:
         low = _stretch(n, at, 1, part).view(tuple(shape))
@@ -116,7 +116,7 @@ def log_uniform(shape, at, dtype=_F32):
 def normal(shape, at, dtype=_F32):
     """Returns standard normal numbers (Box-Muller)."""
     if ASCEND:
-        return op(G.Randn)(tuple(shape), *new_buffer(_rng_state, at, 0), dtype, None)
+        return op(G.Randn)(tuple(shape), *new_buffer(rng_state, at, 0), dtype, None)
     n = math.prod(shape)
     k = -(-n // 2)
     r = op(P.Sqrt)(op(P.Mul)(log_uniform((k,), at, dtype), number(-2.0, dtype)))
@@ -192,6 +192,10 @@ def _randint(shape, dtype, low, high, generator):
             raise UnsupportedByKernel
     elif max(abs(low), abs(high)) > 1 << (24 if dtype == _F32 else 53 if dtype == _F64 else 8):
         raise UnsupportedByKernel
+    if ASCEND:
+        r = op(G.Empty)(tuple(shape), dtype, "Ascend")
+        op(G.InplaceRandom)(r, low, high, *new_buffer(rng_state, drawn(generator), 0))
+        return r
     u = op(P.Floor)(op(P.Mul)(uniform(shape, drawn(generator), _F64), number(float(high - low), _F64)))
     r = op(P.Add)(op(P.Cast)(u, _I64), number(low, _I64)) if low else op(P.Cast)(u, _I64)
     return cast(r, dtype)
@@ -235,8 +239,9 @@ def _randperm(*, n, np_dtype, generator, device):
     """Returns the argsort of uniform numbers."""
     if not 0 < n <= 1 << 20 or DTYPES.get(np_dtype) not in (ms.int64, ms.int32):
         raise UnsupportedByKernel
-    u = uniform((n,), drawn(generator))
-    at = op(P.Sort, 0, False)(u)[1] if not ASCEND else mint.sort(u)[1]
+    if ASCEND:
+        return op(G.RandpermExt)(n, *new_buffer(rng_state, drawn(generator), 0), DTYPES[np_dtype])
+    at = op(P.Sort, 0, False)(uniform((n,), drawn(generator)))[1]
     return cast(at, DTYPES[np_dtype]) if dtype_of(at) != DTYPES[np_dtype] else at
 
 

@@ -108,7 +108,7 @@ def _fused_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs):
 
 # ------------------------------------------------------------------ step by step
 @kernel("lstm lstm_cell", only=_FLOATS)
-def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
+def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     """Maps x (rows, I), h0 and c0 (B, H) to (y (rows, H), h, c). With `keep`, it also returns what
     `lstm_backward` expects: i, f, g, o, previous c, tanh(c) and previous h of all steps, shape
     (steps, 7 * H, B)."""
@@ -146,7 +146,7 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
 
 
 @kernel("lstm_backward")
-def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
+def lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
     """Returns the gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh and w_hr."""
     steps, n = _uniform_sizes(sizes, w_hr)
     if hasattr(work, "pooled"):

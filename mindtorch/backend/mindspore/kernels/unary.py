@@ -93,6 +93,7 @@ def _round(a, *, decimals):
 
 
 kernel("frac", lambda a: o.sub(a, o.trunc(a)), only=FLOATS)
+kernel("frac", lambda a: op(G.Frac)(a), target="Ascend", only="float32 float16 bfloat16")
 
 
 # ------------------------------------------------------------------ classification

@@ -24,6 +24,7 @@ _activation("Relu", F.relu, inplace=True, backward=False)        # (its gradient
 _activation("Silu", F.silu)
 _activation("Mish", F.mish)
 _activation("Hardswish", F.hardswish)
+kernel("HardswishBackwardV2", "gradOutput, self, gradInput!")(lambda g, self, out: gradients(F.hardswish, *_upcast(g, self))[0])
 _activation("Hardsigmoid", F.hardsigmoid)
 _activation("Softplus", F.softplus, "beta threshold")
 _activation("Hardtanh", F.hardtanh, "min max", inplace=True)
@@ -103,7 +104,7 @@ def _logsigmoid_backward(g, self, buffer, receiver):
     return g * torch.sigmoid(-x)
 
 
-kernel("Prelu", "self, weight, out!")(lambda self, weight, out: F.prelu(self, weight))
+kernel("Prelu", "self, weight, out!")(lambda self, weight, out: F.prelu(self, weight.reshape(-1)))
 kernel("PreluBackward", "gradOutput, self, weight, gradInput!, gradWeight!")(
     lambda g, self, weight, gx, gw: tuple(gradients(F.prelu, *_upcast(g, self, weight))))
 

@@ -17,6 +17,10 @@ def _binary(function, tensors="", scalars="", inplace=""):
 # Sum, difference, product, quotients. (alpha is nearly always 1; an integer sum must not be
 # computed with a float alpha.)
 
+def _scaled(value, alpha):
+    return value if alpha == 1 else value * alpha
+
+
 def _add(self, other, alpha):
     return self + other if alpha == 1 else torch.add(self, other, alpha=alpha)
 
@@ -29,6 +33,8 @@ for _name, _function in ("Add", _add), ("Sub", _sub):
     for _form, _other in ("", "other"), ("s", "other:scalar"):
         kernel(_name + _form, f"self, {_other}, alpha:scalar, out!")(lambda self, other, alpha, out, *, f=_function: f(self, other, alpha))
         kernel(f"Inplace{_name}{_form}", f"self!, {_other}, alpha:scalar")(_function)
+
+kernel("Rsubs", "self, other:scalar, alpha:scalar, out!")(lambda self, other, alpha, out: other - _scaled(self, alpha))
 
 _binary(torch.mul, "Mul", "Muls", "Mul Muls")
 _binary(torch.div, "Div", "Divs", "Div Divs")  # (the quotient of integers is a float)
@@ -63,15 +69,16 @@ _binary(torch.eq, "EqTensor", "EqScalar")
 _binary(torch.ne, "NeTensor", "NeScalar")
 _binary(torch.ge, "GeTensor", "GeScalar")
 _binary(torch.lt, "LtTensor", "LtScalar")
-_binary(torch.gt, "GtTensor")
-_binary(torch.le, "LeTensor")
+_binary(torch.gt, "GtTensor", "GtScalar")
+_binary(torch.le, "LeTensor", "LeScalar")
 _binary(torch.logical_and, "LogicalAnd")
 _binary(torch.logical_or, "LogicalOr")
 _binary(torch.logical_xor, "LogicalXor")
 _binary(torch.bitwise_and, "BitwiseAndTensor", "BitwiseAndScalar")
 _binary(torch.bitwise_or, "BitwiseOrTensor", "BitwiseOrScalar")
 _binary(torch.bitwise_xor, "BitwiseXorTensor", "BitwiseXorScalar")
-_binary(torch.bitwise_left_shift, "LeftShift")
+_binary(torch.bitwise_left_shift, "LeftShift", "LeftShifts")
+_binary(torch.bitwise_right_shift, "RightShift", "RightShifts")
 _binary(torch.equal, "Equal")
 kernel("IsClose", "self, other, rtol:double, atol:double, equal_nan:bool, out!")(
     lambda self, other, rtol, atol, equal_nan, out: torch.isclose(self, other, rtol, atol, equal_nan))
@@ -79,10 +86,13 @@ kernel("IsClose", "self, other, rtol:double, atol:double, equal_nan:bool, out!")
 # Three operands, clamps, selection.
 
 kernel("Lerp", "self, end, weight, out!")(lambda self, end, weight, out: torch.lerp(self, end, weight))
+kernel("InplaceLerps", "self!, end, weight:scalar")(lambda self, end, weight: torch.lerp(self, end, weight))
+kernel("InplaceLerp", "self!, end, weight")(lambda self, end, weight: torch.lerp(self, end, weight))
 kernel("Lerps", "self, end, weight:scalar, out!")(lambda self, end, weight, out: torch.lerp(self, end, weight))
 kernel("Addcmul", "self, tensor1, tensor2, value:scalar, out!")(lambda self, a, b, value, out: torch.addcmul(self, a, b, value=value))
 kernel("Addcdiv", "self, tensor1, tensor2, value:scalar, out!")(lambda self, a, b, value, out: torch.addcdiv(self, a, b, value=value))
 kernel("Clamp", "self, min:scalar, max:scalar, out!")(lambda self, min, max, out: torch.clamp(self, min, max))
+kernel("InplaceClampMinTensor", "self!, min")(lambda self, min: torch.maximum(self, min))
 kernel("ClampMin", "self, min:scalar, out!")(lambda self, min, out: torch.clamp(self, min))
 kernel("ClampTensor", "self, min, max, out!")(lambda self, min, max, out: torch.clamp(self, min, max))
 kernel("SWhere", "condition, self, other, out!")(lambda condition, self, other, out: torch.where(condition, self, other))

@@ -39,6 +39,8 @@ def _index_fill(self, dim, index, value):
 kernel("IndexSelect", "self, dim:int, index, out!")(lambda self, dim, index, out: self.index_select(dim, index.reshape(-1)))
 kernel("IndexAdd", "self, dim:int, index, source, alpha:scalar, out!")(
     lambda self, dim, index, source, alpha, out: self.index_add(dim, index.reshape(-1), source.to(self.dtype), alpha=alpha))
+kernel("IndexCopy", "self, dim:int, index, source, out!")(
+    lambda self, dim, index, source, out: self.index_copy(dim, _as_int64(index), source))
 kernel("InplaceIndexCopy", "self!, dim:int, index, source")(lambda self, dim, index, source: self.index_copy(dim, _as_int64(index), source))
 kernel("IndexFillTensor", "self, dim:int, index:ints, value:scalar, out!")(lambda self, dim, index, value, out: _index_fill(self, dim, index, value))
 kernel("InplaceIndexFillTensor", "self!, dim:int, index:ints, value:scalar")(_index_fill)

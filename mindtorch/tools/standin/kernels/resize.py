@@ -25,6 +25,7 @@ def _scales(rank):
 
 # (nearest resizing of one and two dimensions does not receive the scales, but its backward does)
 kernel("UpsampleNearest1d UpsampleNearest2d", "input, size:ints, out!")(lambda x, size, out: _resized(upcast(x), size, (), "nearest"))
+kernel("UpsampleNearest2dV2", "input, size:ints, scale0:float, scale1:float, out!")(lambda x, size, a, b, out: _resized(upcast(x), size, (a, b), "nearest"))
 kernel("UpsampleNearest3d", f"input, size:ints, {_scales(3)}, out!")(lambda x, size, a, b, c, out: _resized(upcast(x), size, (a, b, c), "nearest"))
 for _rank in 1, 2, 3:
     kernel(f"UpsampleNearest{_rank}dBackward", f"grad, size:ints, shape:ints, {_scales(_rank)}, grad_input!")(

@@ -22,6 +22,9 @@ kernel("LogicalNot", "self, out!")(lambda self, out: torch.logical_not(self))
 kernel("BitwiseNot", "self, out!")(lambda self, out: torch.bitwise_not(self))
 
 
+kernel("Round", "self, out!")(lambda self, out: torch.round(self) if self.is_floating_point() else self.clone())
+
+
 @kernel("RoundDecimals", "self, decimals:int, out!")
 def _round(self, decimals, out):
     return torch.round(self, decimals=decimals) if self.is_floating_point() else self.clone()
