@@ -24,6 +24,11 @@ class UnsupportedByKernel(Exception):
     #: see `RejectedOperands`
     rejection: Exception | None = None
 
+    def raise_rejection(self) -> None:
+        """Raises the rejection, if there is one."""
+        if self.rejection is not None:
+            raise self.rejection from None
+
 
 class RejectedOperands(UnsupportedByKernel):
     """Raised in place of an error with which the target rejects operands, for a reason other than

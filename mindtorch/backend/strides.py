@@ -178,6 +178,16 @@ def drawing_order(shape: Sequence[int], strides: Strides) -> list[int]:
     return sorted(range(len(shape)), key=lambda d: -s[d])
 
 
+def broadcasts_to(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """True if a shape broadcasts to another one without changing it."""
+    if len(shape) > len(to):
+        return False
+    for m, n in zip(reversed(shape), reversed(to)):
+        if m != n and m != 1:
+            return False
+    return True
+
+
 def check_rank(shape: Sequence[int], fmt: str) -> None:
     """Raises RuntimeError if a tensor of this shape cannot have the memory format."""
     if fmt in LAST and len(shape) != len(LAST[fmt]):

@@ -16,6 +16,7 @@ hooks.tensor_of_storage = storage.set_source
 
 backend_hooks.export_cell = _graph.export_cell
 
+
 # ------------------------------------------------------------------ within the facade
 # These modules are imported on first use.
 def _takes_part_class(cls: type) -> bool:
@@ -43,21 +44,9 @@ def _higher_order_class():
     return HigherOrderOperator
 
 
-def _vision():
-    from mindtorch.torch import _vision_ops  # noqa: F401 (defines the operators)
-
-
-def _image():
-    from mindtorch.torch import _image_ops  # noqa: F401 (defines the operators)
-
-
-def _profiler():
-    from mindtorch.torch import _profiler_ops  # noqa: F401 (defines the operators)
-
-
 facade_hooks.takes_part_class = _takes_part_class
 facade_hooks.enrol = _enrol
 facade_hooks.layer_operator = _layer_operator
 facade_hooks.higher_order = _higher_order
 facade_hooks.higher_order_class = _higher_order_class
-facade_hooks.op_modules.update(torchvision=_vision, image=_image, profiler=_profiler)
+facade_hooks.op_modules.update({n: f"mindtorch.torch.{m}" for n, m in (("torchvision", "_vision_ops"), ("image", "_image_ops"), ("profiler", "_profiler_ops"))})

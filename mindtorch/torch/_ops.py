@@ -4,6 +4,7 @@ them.
 `aten` and `prims` resolve to the facade's own functions. Some libraries ship C++ kernels, which
 cannot be loaded here; the modules of `hooks.op_modules` define the same operators in Python.
 """
+import importlib
 import threading
 import types
 
@@ -418,10 +419,10 @@ class _OpNamespace(types.ModuleType):
 
 def load_builtin(namespace):
     """Imports the module that defines a namespace's operators in Python. True if there is one."""
-    load = hooks.op_modules.get(namespace)
-    if load is None:
+    module = hooks.op_modules.get(namespace)
+    if module is None:
         return False
-    load()
+    importlib.import_module(module)
     return True
 
 

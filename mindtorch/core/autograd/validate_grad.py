@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch.backend.interface import Sizes, NpDtype
+from mindtorch.backend.strides import broadcasts_to
 from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor.dtypes import of_np
 from mindtorch.core.tensor.sparse import SparseUse, dispatch
@@ -22,7 +23,7 @@ def validate_grad(g: Tensor, meta: tuple[Sizes, NpDtype], name: str) -> Tensor:
     except SparseUse:
         return _fit_sparse(g, shape, dtype, name)
     if a.shape != shape:
-        if not _expandable(shape, a.shape):
+        if not broadcasts_to(shape, a.shape):
             raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(a.shape)} but expected "
                                f"shape compatible with {list(shape)}")
         g = hooks.sum_to(g, size=shape)
@@ -37,12 +38,3 @@ def _fit_sparse(g: Any, shape: Sizes, dtype: NpDtype, name: str) -> Tensor:
         raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(g.shape)} but expected shape compatible "
                            f"with {list(shape)}")
     return g if g._sp_values._array.dtype == dtype else dispatch["to"](g, of_np(dtype))
-
-
-def _expandable(shape: Sizes, to: Sizes) -> bool:
-    if len(shape) > len(to):
-        return False
-    for s, t in zip(reversed(shape), reversed(to)):
-        if s != t and s != 1:
-            return False
-    return True

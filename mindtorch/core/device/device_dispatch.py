@@ -135,8 +135,7 @@ def created(prim: primitives.Primitive, args: tuple[Any, ...], kw: dict[str, Any
         try:
             r = way.fn(**kw)
         except UnsupportedByKernel as e:
-            if e.rejection is not None:
-                raise e.rejection from None
+            e.raise_rejection()
         except RuntimeError as e:
             reraise(e, dev, f"primitive '{prim.name}' of {kw}")
         else:

@@ -9,6 +9,7 @@ import numpy as np
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.device import UnsupportedByKernel, storage_array
 from mindtorch.backend.interface import Handle, NpDtype
+from mindtorch.backend.strides import broadcasts_to
 from mindtorch.core.device import device as _device
 from mindtorch.core.device.cpu_fallback import cpu_fallback, drawn_on_host, on_host
 from mindtorch.core.device.device_errors import async_errors, device_lock, mixed_devices
@@ -86,7 +87,7 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
         if c is float and fractions or c is int and -1 << 24 <= o <= 1 << 24:
             handles.append(o)
         elif getattr(o, "_handle", None) is not None and o._np_dtype == np_dtype and (o._device is x._device or o._device == x._device) and (
-                storage_array(o._array) is not storage_array(x._array)) and _broadcasts_to(o._sizes, x._sizes):
+                storage_array(o._array) is not storage_array(x._array)) and broadcasts_to(o._sizes, x._sizes):
             handles.append(o._handle)
         else:
             return False
@@ -96,16 +97,10 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     try:
         way.fn(x._handle, *handles, **kwargs)
     except UnsupportedByKernel as e:
-        if e.rejection is not None:
-            raise e.rejection from None
+        e.raise_rejection()
         return False
     bump_version(x)
     return True
-
-
-def _broadcasts_to(have, to):
-    """True if a shape broadcasts to another one without changing it."""
-    return len(have) <= len(to) and all([a == b or a == 1 for a, b in zip(reversed(have), reversed(to))])
 
 
 @device_lock
@@ -125,8 +120,7 @@ def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any
                    **constants)
             return
         except UnsupportedByKernel as e:
-            if e.rejection is not None:
-                raise e.rejection from None
+            e.raise_rejection()
     if not drawn_on_host(constants):
         cpu_fallback(name, (x, *operands), dev)
     a = to_host(x).copy("K")  # random numbers are drawn in memory order

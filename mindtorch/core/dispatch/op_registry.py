@@ -17,7 +17,7 @@ from mindtorch.backend.cpu.copies import into
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.pointwise import write
 from mindtorch.backend.interface import Sizes
-from mindtorch.backend.strides import check_extent
+from mindtorch.backend.strides import broadcasts_to, check_extent
 from mindtorch.core.hooks import hooks
 from mindtorch.core.tensor import inplace, stride_rules, sparse
 from mindtorch.core.device import device_dispatch
@@ -370,7 +370,7 @@ def _inplace(o: OpSchema) -> Callable[..., Any]:
                         b = other._array
                         # Same dtype, no partial overlap (different storage), result has self's
                         # shape.
-                        ok = b.dtype is a.dtype and (b.shape == a.shape or _fits(b.shape, a.shape)) and (
+                        ok = b.dtype is a.dtype and (b.shape == a.shape or broadcasts_to(b.shape, a.shape)) and (
                             other._version_counter is None or other._version_counter is not self._version_counter) and other._handle is None
                     except AttributeError:
                         b = other
@@ -458,17 +458,8 @@ def _scales(x, y, kwargs):
         return False
     a, b = x._array, y._array
     return (b.dtype is a.dtype and a.dtype.kind == "f" and a.flags.writeable and not x._inference and hooks.tangent_write is None
-            and (y is x or not np.may_share_memory(a, b)) and (b.shape == a.shape or _fits(b.shape, a.shape))
+            and (y is x or not np.may_share_memory(a, b)) and (b.shape == a.shape or broadcasts_to(b.shape, a.shape))
             and (a.flags.c_contiguous or not inplace.overlaps_itself(a)))
-
-
-def _fits(b, a):
-    if len(b) > len(a):
-        return False
-    for x, y in zip(reversed(b), reversed(a)):
-        if x != y and x != 1:
-            return False
-    return True
 
 
 def any_grad(args: Iterable[object], kwargs: Mapping[str, object] | None = None) -> bool:
